@@ -1,0 +1,41 @@
+# Two commands: `make run` and `make test`. Both set up what they need in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test check load codex clean
+
+run: $(VENV)/.run
+	@$(BIN)/turnlane serve
+
+test: check
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/flake8 --select=ASYNC --enable-visitor-codes-regex=. $$(git ls-files '*.py')
+	$(BIN)/mypy
+
+load: $(VENV)/.dev
+	$(BIN)/pytest -q -m load
+
+codex: $(VENV)/.dev
+	$(BIN)/pytest -q -m codex tests/codex
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	@$(BIN)/pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*
