@@ -1,0 +1,33 @@
+"""Lifecycle: admission of turns. Stdlib and trio only; knows no HTTP, account or config file."""
+
+from lifecycle.admission import Admission, AdmissionStatistics, Lease
+from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId, PrincipalId, RootId
+from lifecycle.errors import AdmissionRefused, Refusal
+from lifecycle.ledger import Granted, Ledger, Refused, Waiting
+from lifecycle.limits import Limits, Overlap
+from lifecycle.memory import MemoryGate, Reservation
+from lifecycle.turn import Turn, open_turn
+
+__all__ = [
+    "LANE_ID_BYTES",
+    "Admission",
+    "AdmissionRefused",
+    "AdmissionStatistics",
+    "Ask",
+    "Granted",
+    "LaneId",
+    "Lease",
+    "LeaseId",
+    "Ledger",
+    "Limits",
+    "MemoryGate",
+    "Overlap",
+    "PrincipalId",
+    "Refusal",
+    "Refused",
+    "Reservation",
+    "RootId",
+    "Turn",
+    "Waiting",
+    "open_turn",
+]

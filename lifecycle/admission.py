@@ -1,0 +1,195 @@
+"""Admission: leases as context managers over the ledger, and the door that a drain closes.
+
+Theory of operation
+-------------------
+The ledger decides; this file only waits. A lease is an `async with` block: whichever way the block
+ends, the lease goes back synchronously, so no cancellation can lose it. Giving back may pass the
+lease on to a waiting ask: the ledger grants it in that same step, and its task is woken.
+
+Two kinds of ask wait. One from another connection (`lease`) waits at most `settle_seconds` for the
+lane, then the overlap policy speaks. One that replaces its own connection's turn (`succeed`) is
+reserved synchronously, then entered as a lease by the task that will run it; its wait is bounded by
+the earlier turn's nursery, which the caller has cancelled.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import trio
+
+from lifecycle.ask import Ask, LeaseId
+from lifecycle.errors import AdmissionRefused, Refusal
+from lifecycle.ledger import Granted, LaneStatistics, Ledger, Refused, TurnStatistics, Waiting
+from lifecycle.limits import Limits, Overlap
+from lifecycle.memory import MemoryGate, MemoryStatistics
+
+
+def _never_stalled() -> float:
+    return 0.0
+
+
+class Lease:
+    """Held by the block that entered it. `displaced` says that another connection took over."""
+
+    def __init__(self, ledger: Ledger, lease_id: LeaseId, ask: Ask) -> None:
+        self._ledger = ledger
+        self.id = lease_id
+        self.ask = ask
+        self.displaced = False
+        self.client_stalled_seconds: Callable[[], float] = _never_stalled
+        self.scope = trio.CancelScope()
+
+    def grow(self, extra_bytes: int) -> bool:
+        """Hold more memory; False when the gate is full, and nothing has changed."""
+        return self._ledger.grow(self.id, extra_bytes)
+
+    def displace(self) -> None:
+        self.displaced = True
+        self.scope.cancel()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebsocketStatistics:
+    active: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionStatistics:
+    lanes: LaneStatistics
+    turns: TurnStatistics
+    websockets: WebsocketStatistics
+    memory: MemoryStatistics
+
+
+class Admission:
+    def __init__(self, limits: Limits, ledger: Ledger | None = None) -> None:
+        self.limits = limits
+        self._ledger = ledger if ledger is not None else Ledger(limits)
+        self._leases: dict[LeaseId, Lease] = {}
+        self._granted: dict[Waiting, trio.Event] = {}
+        self._websockets = 0
+        self._given_back = trio.lowlevel.ParkingLot()
+        self._drain_ends = 0.0
+
+    @property
+    def memory(self) -> MemoryGate:
+        return self._ledger.memory
+
+    @asynccontextmanager
+    async def lease(self, ask: Ask | Waiting) -> AsyncIterator[Lease]:
+        """Hold a lease for the block. Raises AdmissionRefused, with nothing held."""
+        decision = ask if isinstance(ask, Waiting) else self._ledger.ask(ask)
+        if isinstance(decision, Waiting):
+            settles = not isinstance(ask, Waiting)
+            decision = await self._wait_inherited(decision, settles=settles)
+        if isinstance(decision, Refused):
+            raise AdmissionRefused(decision.refusal)
+        what = ask.ask if isinstance(ask, Waiting) else ask
+        lease = Lease(self._ledger, decision.lease_id, what)
+        self._leases[lease.id] = lease
+        try:
+            yield lease
+        finally:  # held, raised or cancelled: the same way out, and synchronous
+            del self._leases[lease.id]
+            self._give_back(lease.id)
+
+    def succeed(self, earlier: Lease, ask: Ask, instead_of: Waiting | None = None) -> Waiting:
+        """Reserve `earlier`'s place for `ask`; enter the result with `lease`, or `abandon` it.
+
+        Raises AdmissionRefused, with nothing changed: the earlier turn runs on.
+        """
+        decision = self._ledger.succeed(earlier.id, ask, instead_of)
+        if isinstance(decision, Refused):
+            raise AdmissionRefused(decision.refusal)
+        return decision
+
+    def abandon(self, waiting: Waiting) -> None:
+        """Free a reserved place, whether or not it was granted in the meantime."""
+        if waiting.lease_id is None:
+            self._ledger.abandon(waiting)
+        else:
+            self._give_back(waiting.lease_id)
+
+    @contextmanager
+    def websocket(self) -> Iterator[None]:
+        """Hold a place for an open WebSocket. Raises AdmissionRefused."""
+        if self._ledger.draining:
+            raise AdmissionRefused(Refusal.DRAINING)
+        if self._websockets >= self.limits.websockets:
+            raise AdmissionRefused(Refusal.WEBSOCKETS_AT_CAPACITY)
+        self._websockets += 1
+        try:
+            yield
+        finally:
+            self._websockets -= 1
+            self._given_back.unpark_all()
+
+    def close_door(self, drain_seconds: float) -> None:
+        """Refuse every further ask; what is held runs on for up to `drain_seconds`."""
+        self._ledger.draining = True
+        self._drain_ends = trio.current_time() + drain_seconds
+
+    @property
+    def draining(self) -> bool:
+        return self._ledger.draining
+
+    @property
+    def drain_seconds_left(self) -> float:
+        return max(0.0, self._drain_ends - trio.current_time())
+
+    async def wait_idle(self) -> None:
+        """Return when no lease is held and no WebSocket is open."""
+        while self._ledger.active or self._websockets:
+            await self._given_back.park()
+
+    def statistics(self) -> AdmissionStatistics:
+        books = self._ledger.statistics()
+        return AdmissionStatistics(
+            lanes=books.lanes,
+            turns=books.turns,
+            websockets=WebsocketStatistics(active=self._websockets, limit=self.limits.websockets),
+            memory=books.memory,
+        )
+
+    def _give_back(self, lease_id: LeaseId) -> None:
+        waiting = self._ledger.give_back(lease_id)
+        if waiting is not None and waiting in self._granted:
+            self._granted[waiting].set()
+        self._given_back.unpark_all()
+
+    async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refused:
+        granted = self._granted[waiting] = trio.Event()
+        try:
+            if waiting.lease_id is None and settles:
+                with trio.move_on_after(self.limits.settle_seconds):
+                    await granted.wait()
+                if waiting.lease_id is None and not self._may_displace(waiting):
+                    return self._stop_waiting(waiting)
+            if waiting.lease_id is None:
+                await granted.wait()
+        except BaseException:
+            self.abandon(waiting)
+            raise
+        finally:
+            del self._granted[waiting]
+        assert waiting.lease_id is not None
+        return Granted(waiting.lease_id)
+
+    def _may_displace(self, waiting: Waiting) -> bool:
+        """The lane is still held: cancel its holder, if the policy or its client allows that."""
+        holder = self._leases.get(waiting.earlier)
+        if holder is None:  # granted this very moment, its task has not run yet
+            return False
+        gone = holder.client_stalled_seconds() >= self.limits.client_gone_seconds
+        if not gone and self.limits.overlap is not Overlap.REPLACE:
+            return False
+        holder.displace()
+        return True
+
+    def _stop_waiting(self, waiting: Waiting) -> Granted | Refused:
+        if self.limits.overlap is Overlap.SHARE:
+            return self._ledger.share(waiting)
+        self._ledger.abandon(waiting)
+        return self._ledger.refuse(Refusal.LANE_BUSY)

@@ -1,0 +1,33 @@
+"""Ask: who wishes to run a turn, reduced to what admission needs to know."""
+
+from dataclasses import dataclass
+from typing import NewType
+
+PrincipalId = NewType("PrincipalId", str)
+LaneId = NewType("LaneId", str)
+RootId = NewType("RootId", str)
+LeaseId = NewType("LeaseId", int)
+
+LANE_ID_BYTES = 32
+"""What one active lane retains: its id, 32 ASCII hex characters, whatever the client sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """A wish to run one turn.
+
+    `lane` is None for an anonymous turn, which overlaps with anything; `root` is None for a turn
+    that no workflow pays for. `body_bytes` is what the turn already holds or has announced.
+    """
+
+    principal: PrincipalId
+    lane: LaneId | None = None
+    root: RootId | None = None
+    worker: bool = False
+    body_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.lane is not None and len(self.lane) != LANE_ID_BYTES:
+            raise ValueError(f"a lane id has {LANE_ID_BYTES} characters, not {len(self.lane)}")
+        if self.body_bytes < 0:
+            raise ValueError("body_bytes cannot be negative")

@@ -1,0 +1,22 @@
+"""Refusal: the reasons for which admission says no; AdmissionRefused carries one out of a block."""
+
+from enum import StrEnum
+
+
+class Refusal(StrEnum):
+    """Why an ask was refused. The values travel to clients as `x-turnlane-refusal`."""
+
+    DRAINING = "draining"
+    LANE_BUSY = "lane_busy"
+    LANES_AT_CAPACITY = "lanes_at_capacity"
+    TURNS_AT_CAPACITY = "turns_at_capacity"
+    MEMORY_AT_CAPACITY = "memory_at_capacity"
+    WEBSOCKETS_AT_CAPACITY = "websockets_at_capacity"
+
+
+class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
+    """Admission said no. Nothing is held."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.value)
+        self.refusal = refusal
