@@ -71,6 +71,7 @@ class Admission:
         self._granted: dict[Waiting, trio.Event] = {}
         self._websockets = 0
         self._given_back = trio.lowlevel.ParkingLot()
+        self.door_closed = trio.Event()
         self._drain_ends = 0.0
 
     @property
@@ -107,6 +108,8 @@ class Admission:
 
     def abandon(self, waiting: Waiting) -> None:
         """Free a reserved place, whether or not it was granted in the meantime."""
+        if waiting.superseded:
+            return
         if waiting.lease_id is None:
             self._ledger.abandon(waiting)
         else:
@@ -130,6 +133,7 @@ class Admission:
         """Refuse every further ask; what is held runs on for up to `drain_seconds`."""
         self._ledger.draining = True
         self._drain_ends = trio.current_time() + drain_seconds
+        self.door_closed.set()
 
     @property
     def draining(self) -> bool:

@@ -40,12 +40,16 @@ class Refused:
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """An ask that will succeed `earlier`; `lease_id` is set in the step that grants it."""
+    """An ask that will succeed `earlier`; `lease_id` is set in the step that grants it.
+
+    `superseded`: a later ask of the same connection took its place, and nothing is set aside.
+    """
 
     ask: Ask
     earlier: LeaseId
     extra: Reservation  # bytes beyond those that it inherits
     lease_id: LeaseId | None = None
+    superseded: bool = False
 
 
 @dataclass(slots=True)
@@ -243,6 +247,7 @@ class Ledger:
             return self.refuse(Refusal.MEMORY_AT_CAPACITY)
         if instead_of is not None:
             self.abandon(instead_of)
+            instead_of.superseded = True
         extra = self.memory.reserve(beyond)
         assert extra is not None, "it was seen to fit"
         waiting = Waiting(ask, earlier, extra)

@@ -1,4 +1,4 @@
-"""An append-only list whose readers can wait, within a bound, for an entry that fits."""
+"""An append-only list whose readers can wait, within a bound, for what they need to see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Log(Generic[T]):
-    """What happened, in order; entries may also change in place, after which `changed` is due."""
+    """What happened, in order; when an entry changes in place, `changed` is called."""
 
     def __init__(self) -> None:
         self.entries: list[T] = []
@@ -31,6 +31,7 @@ class Log(Generic[T]):
     async def wait(self, fits: Callable[[T], bool], *, since: int = 0, seconds: float = 20) -> T:
         """The first entry from index `since` on that fits; an AssertionError when none comes."""
         with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
             while True:
                 for entry in self.entries[since:]:
                     if fits(entry):
@@ -38,9 +39,11 @@ class Log(Generic[T]):
                 await self._news.wait()
         raise AssertionError(f"not seen within {seconds} s; last of all: {self.entries[-5:]}")
 
-    async def wait_length(self, length: int, *, seconds: float = 20) -> None:
+    async def wait_length(self, length: int, *, seconds: float = 20) -> T:
+        """Until there are so many entries; the last of them."""
         with trio.move_on_after(seconds):
+            await trio.lowlevel.checkpoint()
             while len(self.entries) < length:
                 await self._news.wait()
-            return
+            return self.entries[length - 1]
         raise AssertionError(f"{len(self.entries)} of {length} entries within {seconds} s")

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-import httpx
 import pytest
 import trio
 
+from tests.codex.client import fetch
 from tests.codex.events import beginning, message, refusal, response
-from tests.codex.upstream import Reply, Request, Step, Upstream, answer, start_upstream
+from tests.codex.upstream import Reply, Request, Step, Upstream
+
+PATH = "/v1/responses"
 
 
-@pytest.fixture
-async def upstream(nursery: trio.Nursery) -> Upstream:
-    return await start_upstream(nursery, answer("hello"))
-
-
-def ask(text: str) -> dict[str, object]:
-    return {"model": "m", "input": [{"type": "message", "role": "user", "content": text}]}
+def ask(text: str) -> bytes:
+    message = {"type": "message", "role": "user", "content": text}
+    return json.dumps({"model": "m", "input": [message]}).encode()
 
 
 async def test_a_script_is_streamed_and_the_request_remembered(upstream: Upstream) -> None:
     headers = {"thread-id": "t1"}
     with trio.fail_after(5):
-        async with httpx.AsyncClient(trust_env=False) as client:
-            replies = [
-                await client.post(f"{upstream.url}/responses", json=ask(text), headers=headers)
-                for text in ("one", "two")
-            ]
+        await fetch(upstream.port, "POST", PATH, body=ask("one"), headers=headers)
+        reply = await fetch(upstream.port, "POST", PATH, body=ask("two"), headers=headers)
 
-    events = [json.loads(line[6:]) for line in replies[1].text.split("\n") if line[:5] == "data:"]
+    lines = reply.body.decode().split("\n")
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
     assert events == response("resp_2", message("hello"))
     first, second = upstream.requests.entries
     assert (first.thread, first.says("one"), second.says("one")) == ("t1", True, False)
@@ -43,11 +40,10 @@ async def test_a_reply_carries_its_status_and_headers(upstream: Upstream) -> Non
         Reply(status=503, body=refusal("server_error", "no"), headers=(("retry-after", "3"),))
     ]
     with trio.fail_after(5):
-        async with httpx.AsyncClient(trust_env=False) as client:
-            reply = await client.post(f"{upstream.url}/responses", json=ask("one"))
-            models = await client.get(f"{upstream.url}/models?client_version=1")
+        reply = await fetch(upstream.port, "POST", PATH, body=ask("one"))
+        models = await fetch(upstream.port, "GET", "/v1/models?client_version=1")
 
-    assert (reply.status_code, reply.headers["retry-after"]) == (503, "3")
+    assert (reply.status, reply.headers["retry-after"]) == (503, "3")
     assert reply.json()["error"]["message"] == "no"
     assert models.json()["data"][0]["id"] == "gpt-5.5"
     assert upstream.other_targets == ["GET /v1/models?client_version=1"]
@@ -60,10 +56,9 @@ async def test_a_client_that_leaves_is_noticed(upstream: Upstream, head: bool) -
         return [*beginning(request.response_id, "slow"), *held] if head else held
 
     upstream.script = script
-    async with httpx.AsyncClient(trust_env=False) as client, trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: client.post(f"{upstream.url}/responses", json=ask("one")))
-        await upstream.requests.wait_length(1, seconds=5)
-        request = upstream.requests.entries[0]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(fetch, upstream.port, "POST", PATH, body=ask("one")))
+        request = await upstream.requests.wait_length(1, seconds=5)
         if head:
             with trio.fail_after(5):
                 await request.streaming.wait()

@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import h11
 import trio
 
+from tests.codex.client import HOST
 from tests.codex.events import Event, Item, message, response
 from tests.codex.log import Log
 
-HOST = "127.0.0.1"
+TERMINAL = {"response.completed", "response.failed", "response.incomplete"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Request:
     began: float
     ended: float | None = None
     status: int | None = None
+    concluded: bool = False
+    """Whether the answer had been made to its end; leaving after that is no hang-up."""
     hung_up: bool = False
     streaming: trio.Event = field(default_factory=trio.Event)
     """Set when the first events have been handed to the socket."""
@@ -123,15 +127,10 @@ class Upstream:
 
 async def start_upstream(nursery: trio.Nursery, script: Script) -> Upstream:
     upstream = Upstream(script)
-    listeners = await nursery.start(lambda task_status: _listen(upstream, task_status))
+    listen = partial(trio.serve_tcp, upstream.serve, 0, host=HOST)
+    listeners: list[trio.SocketListener] = await nursery.start(listen)
     upstream.port = listeners[0].socket.getsockname()[1]
     return upstream
-
-
-async def _listen(
-    upstream: Upstream, task_status: trio.TaskStatus[list[trio.SocketListener]]
-) -> None:
-    await trio.serve_tcp(upstream.serve, 0, host=HOST, task_status=task_status)
 
 
 async def _read_request(
@@ -141,14 +140,7 @@ async def _read_request(
     head: h11.Request | None = None
     body = bytearray()
     while True:
-        try:
-            event = connection.next_event()
-            if event is h11.NEED_DATA:
-                connection.receive_data(await stream.receive_some())
-        except (h11.RemoteProtocolError, trio.BrokenResourceError):
-            return None
-        if isinstance(event, h11.ConnectionClosed):
-            return None
+        event = connection.next_event()
         if isinstance(event, h11.Request):
             head = event
         elif isinstance(event, h11.Data):
@@ -156,6 +148,19 @@ async def _read_request(
         elif isinstance(event, h11.EndOfMessage):
             assert head is not None
             return head, bytes(body)
+        else:
+            data = await _receive(stream)
+            if not data:
+                return None
+            connection.receive_data(data)
+
+
+async def _receive(stream: trio.SocketStream) -> bytes:
+    """Some bytes; none at all when the client has left, in whatever way."""
+    try:
+        return bytes(await stream.receive_some())
+    except trio.BrokenResourceError:
+        return b""
 
 
 async def _watch(
@@ -165,16 +170,10 @@ async def _watch(
     exchange: trio.CancelScope,
 ) -> None:
     """Notice a client that leaves while its answer is still being made."""
-    while True:
-        try:
-            data = await stream.receive_some()
-        except trio.BrokenResourceError:
-            data = b""
-        if not data:
-            request.hung_up = True
-            exchange.cancel()
-            return
+    while data := await _receive(stream):
         connection.receive_data(data)
+    request.hung_up = not request.concluded
+    exchange.cancel()
 
 
 async def _play(
@@ -187,15 +186,16 @@ async def _play(
             elif isinstance(step, (int, float)):
                 await trio.sleep(step)
             elif isinstance(step, Reply):
-                request.status = step.status
+                request.status, request.concluded = step.status, True
                 await stream.send_all(_encode_reply(connection, step))
                 return
             else:
+                request.concluded = step["type"] in TERMINAL
                 await stream.send_all(_encode_event(connection, request, step))
                 request.streaming.set()
         await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
     except trio.BrokenResourceError:
-        request.hung_up = True
+        request.hung_up = not request.concluded
 
 
 def _encode_event(connection: h11.Connection, request: Request, event: Event) -> bytes:
