@@ -1,0 +1,137 @@
+"""A turnlane process of its own, and what its `/status` says it still holds."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.codex.client import fetch
+from tests.codex.process import environment
+
+READY_SECONDS = 10
+STATUS_SECONDS = 5
+STOP_SECONDS = 15
+IDLE_SECONDS = 5
+POLL_SECONDS = 0.02
+Status = dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Turnlane:
+    process: trio.Process
+    port: int
+    output: Path
+    stopped: bool = False
+    ready_seconds: float = field(kw_only=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    async def status(self) -> Status:
+        with trio.fail_after(STATUS_SECONDS):
+            reply = await fetch(self.port, "GET", "/status")
+        assert reply.status == 200, reply
+        status: Status = reply.json()
+        return status
+
+    async def wait_websockets(self, active: int, *, seconds: float = IDLE_SECONDS) -> None:
+        """Until exactly that many WebSockets are open."""
+        await self.wait_status(lambda status: status["websockets"]["active"] == active, seconds)
+
+    async def wait_status(self, fits: Callable[[Status], bool], seconds: float) -> Status:
+        """The first status that fits; asked for again and again, since nobody announces it."""
+        status: Status = {}
+        with trio.move_on_after(seconds):
+            while True:
+                status = await self.status()
+                if fits(status):
+                    return status
+                await trio.sleep(POLL_SECONDS)
+        raise AssertionError(f"not so within {seconds} s: {status}")
+
+    async def stop(self) -> int:
+        """SIGTERM, and the exit code; killed, and an AssertionError, when it does not obey."""
+        self.stopped = True
+        self.process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(STOP_SECONDS):
+            return await self.process.wait()
+        self.process.kill()
+        raise AssertionError(f"turnlane ran on for {STOP_SECONDS} s after SIGTERM")
+
+
+async def start_turnlane(
+    nursery: trio.Nursery, upstream_url: str, home: Path, *, port: int = 0
+) -> Turnlane:
+    """A turnlane that has said it is ready; the end of the nursery ends it too."""
+    output = home / "output.txt"
+    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port)]
+    began = trio.current_time()
+    with output.open("ab") as errors:
+        run = partial(
+            trio.run_process,
+            [*command, "--upstream", upstream_url],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            check=False,
+            cwd=home,
+            env=environment(home, TURNLANE_HOME=str(home / "turnlane")),
+        )
+        process: trio.Process = await nursery.start(run)
+    ready = await _first_line(process, output)
+    assert ready.startswith("turnlane "), ready
+    assert " ready on http://127.0.0.1:" in ready, ready
+    assert process.stdout is not None
+    nursery.start_soon(_drain, process.stdout)
+    return Turnlane(
+        process=process,
+        port=int(ready.rpartition(":")[2]),
+        output=output,
+        ready_seconds=trio.current_time() - began,
+    )
+
+
+async def _first_line(process: trio.Process, output: Path) -> str:
+    assert process.stdout is not None
+    line = b""
+    with trio.move_on_after(READY_SECONDS):
+        while True:
+            byte = await process.stdout.receive_some(1)
+            if byte in {b"", b"\n"}:
+                break
+            line += byte
+    if line:
+        return line.decode()
+    errors = await trio.Path(output).read_text(errors="replace")
+    raise AssertionError(f"turnlane is not ready within {READY_SECONDS} s:\n{errors}")
+
+
+async def _drain(stdout: trio.abc.ReceiveStream) -> None:
+    async for _ in stdout:
+        pass
+
+
+def held(status: Status) -> dict[str, int]:
+    """Whatever is still held when nobody is asking for anything."""
+    figures = {
+        "lanes.active": status["lanes"]["active"],
+        "lanes.retained_bytes": status["lanes"]["retained_bytes"],
+        "turns.active": status["turns"]["active"],
+        "memory.held_bytes": status["memory"]["held_bytes"],
+        "websockets.active": status["websockets"]["active"],
+    }
+    return {name: figure for name, figure in figures.items() if figure}
+
+
+async def wait_idle(turnlane: Turnlane) -> Status:
+    """The status once nothing is held any more, which is soon after its clients have left."""
+    return await turnlane.wait_status(lambda status: not held(status), IDLE_SECONDS)
