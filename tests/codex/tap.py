@@ -16,7 +16,7 @@ import trio
 from wsproto.extensions import Extension, PerMessageDeflate
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
-from tests.codex.client import HOST
+from tests.codex.client import HOST, receive
 from tests.codex.log import Log
 
 READ_BYTES = 65536
@@ -104,12 +104,12 @@ async def _pump(
     reader: Callable[[bytes], None],
     ended: trio.CancelScope,
 ) -> None:
-    try:
-        async for data in source:
-            reader(bytes(data))
+    while data := await receive(source):
+        reader(data)
+        try:
             await sink.send_all(data)
-    except trio.BrokenResourceError:
-        pass
+        except trio.BrokenResourceError:
+            break
     ended.cancel()
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h11
 import trio
 
 from tests.codex.client import fetch
@@ -57,6 +58,23 @@ class Turnlane:
                     return status
                 await trio.sleep(POLL_SECONDS)
         raise AssertionError(f"not so within {seconds} s: {status}")
+
+    async def wait_draining(self) -> None:
+        """Until it takes no more turns: not ready, or not even listening."""
+        with trio.fail_after(STATUS_SECONDS):
+            while True:
+                await trio.sleep(POLL_SECONDS)
+                try:
+                    reply = await fetch(self.port, "GET", "/readyz")
+                except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError):
+                    return
+                if reply.status != 200:
+                    return
+
+    async def crash(self) -> None:
+        self.stopped = True
+        self.process.kill()
+        await self.process.wait()
 
     async def stop(self) -> int:
         """SIGTERM, and the exit code; killed, and an AssertionError, when it does not obey."""

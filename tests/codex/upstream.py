@@ -16,7 +16,7 @@ from typing import Any
 import h11
 import trio
 
-from tests.codex.client import HOST
+from tests.codex.client import HOST, receive
 from tests.codex.events import Event, Item, message, response
 from tests.codex.log import Log
 
@@ -140,6 +140,7 @@ async def _read_request(
     head: h11.Request | None = None
     body = bytearray()
     while True:
+        await trio.lowlevel.checkpoint()
         event = connection.next_event()
         if isinstance(event, h11.Request):
             head = event
@@ -149,18 +150,10 @@ async def _read_request(
             assert head is not None
             return head, bytes(body)
         else:
-            data = await _receive(stream)
+            data = await receive(stream)
             if not data:
                 return None
             connection.receive_data(data)
-
-
-async def _receive(stream: trio.SocketStream) -> bytes:
-    """Some bytes; none at all when the client has left, in whatever way."""
-    try:
-        return bytes(await stream.receive_some())
-    except trio.BrokenResourceError:
-        return b""
 
 
 async def _watch(
@@ -170,7 +163,7 @@ async def _watch(
     exchange: trio.CancelScope,
 ) -> None:
     """Notice a client that leaves while its answer is still being made."""
-    while data := await _receive(stream):
+    while data := await receive(stream):
         connection.receive_data(data)
     request.hung_up = not request.concluded
     exchange.cancel()
@@ -179,6 +172,7 @@ async def _watch(
 async def _play(
     stream: trio.SocketStream, connection: h11.Connection, request: Request, steps: Iterable[Step]
 ) -> None:
+    await trio.lowlevel.checkpoint()
     try:
         for step in steps:
             if isinstance(step, trio.Event):
