@@ -29,15 +29,18 @@ class AppServer:
 
     async def call(self, method: str, params: Json) -> Json:
         """The result of one request; an AssertionError when it is refused."""
-        call_id = next(self._ids)
-        since = len(self.said)
-        await self._send({"id": call_id, "method": method, "params": params})
-        reply = await self.said.wait(
-            lambda line: line.get("id") == call_id and "method" not in line, since=since
-        )
+        reply = await self._ask(method, params)
         assert "result" in reply, f"{method}: {reply}"
         result: Json = reply["result"]
         return result
+
+    async def _ask(self, method: str, params: Json) -> Json:
+        call_id = next(self._ids)
+        since = len(self.said)
+        await self._send({"id": call_id, "method": method, "params": params})
+        return await self.said.wait(
+            lambda line: line.get("id") == call_id and "method" not in line, since=since
+        )
 
     async def wait_note(
         self, method: str, fits: Callable[[Json], bool], *, since: int = 0, seconds: float = 20
@@ -83,6 +86,11 @@ class AppServer:
 
     async def interrupt(self, thread: str, turn: str) -> None:
         await self.call("turn/interrupt", {"threadId": thread, "turnId": turn})
+
+    async def interrupt_if_running(self, thread: str, turn: str) -> bool:
+        """Whether there was still something to interrupt."""
+        reply = await self._ask("turn/interrupt", {"threadId": thread, "turnId": turn})
+        return "result" in reply
 
     async def steer(self, thread: str, turn: str, text: str) -> None:
         """Say something more while that turn runs."""

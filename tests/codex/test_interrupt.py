@@ -10,7 +10,7 @@ import trio
 from tests.codex.appserver import AppServer, start_app_server
 from tests.codex.checks import assert_clean, spoken_inputs
 from tests.codex.cli import Codex, with_provider
-from tests.codex.events import beginning
+from tests.codex.events import beginning, completed, item_done, message, text_delta
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
 from tests.codex.upstream import Request, Step, Upstream, answer
@@ -18,6 +18,8 @@ from tests.codex.upstream import Request, Step, Upstream, answer
 pytestmark = pytest.mark.codex
 
 HANG_UP_SECONDS = 1.0
+MOMENTS = 40
+MOMENT_SECONDS = 0.003
 LITE_MODEL = "gpt-6-sol"
 
 
@@ -72,6 +74,37 @@ async def test_the_turn_after_an_interrupt_is_never_refused(
     assert [request.hung_up for request in others] == [False] * turns
     assert all(request.says("turn_aborted") for request in others)
     assert len(tap.websockets) == (turns + 1 if websockets else 0)
+    assert tap.received("error") == []
+    await server.stop()
+    await assert_clean(turnlane, server.everything())
+
+
+def speak_briefly(request: Request) -> list[Step]:
+    """An answer that takes about as long as the moments of the test below are apart."""
+    name, ending = request.response_id, message("soon done")
+    words: list[Step] = [text_delta("soon "), 0.005] * 4
+    return [0.005, *beginning(name, "soon"), *words, item_done(ending), completed(name, ending)]
+
+
+async def test_an_interrupt_at_any_moment_leaves_nothing_behind(
+    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
+) -> None:
+    server = await start_app_server(nursery, codex)
+    thread = await server.start_thread()
+    outcomes = set()
+    for moment in range(MOMENTS):
+        since = len(server.said)
+        upstream.script = speak_briefly
+        turn = await server.begin_turn(thread, f"brief {moment}")
+        await trio.sleep(moment * MOMENT_SECONDS)
+        upstream.script = answer(f"answer {moment}")
+        await server.interrupt_if_running(thread, turn)
+        outcomes.add((await server.wait_turn(turn, since=since))["status"])
+        assert (await server.turn(thread, f"next {moment}"))["status"] == "completed"
+
+    assert "interrupted" in outcomes
+    assert outcomes <= {"interrupted", "completed"}
+    assert server.answers()[-1] == f"answer {MOMENTS - 1}"
     assert tap.received("error") == []
     await server.stop()
     await assert_clean(turnlane, server.everything())

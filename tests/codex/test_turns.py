@@ -33,13 +33,14 @@ def use_tools(request: Request) -> list[Step]:
 
 
 async def test_a_turn_recalls_what_its_tools_said(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane
+    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     upstream.script = use_tools
     run = await codex.ask("use your tools")
 
     assert run.code == 0, run.everything
     assert run.answers == [f"recalled {SPOKEN} {WRITTEN}"]
+    assert len(tap.websockets) == (1 if websockets else 0)
     requests = upstream.requests.entries
     assert [len(tool_outputs(request)) for request in requests] == [0, 2, 3]
     assert_growing(requests)

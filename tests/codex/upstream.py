@@ -39,15 +39,15 @@ class Request:
     """One POST of a turn, and how it ended."""
 
     number: int
-    headers: dict[str, str]
-    body: dict[str, Any]
+    headers: dict[str, str] = field(repr=False)
+    body: dict[str, Any] = field(repr=False)
     began: float
     ended: float | None = None
     status: int | None = None
     concluded: bool = False
     """Whether the answer had been made to its end; leaving after that is no hang-up."""
     hung_up: bool = False
-    streaming: trio.Event = field(default_factory=trio.Event)
+    streaming: trio.Event = field(default_factory=trio.Event, repr=False)
     """Set when the first events have been handed to the socket."""
 
     @property
