@@ -1,0 +1,115 @@
+"""Session: one simulated client that lives through its plan, and misbehaves where the plan says."""
+
+import trio
+
+from harness.acts import SHOWN_BEFORE_CUT
+from harness.calls import OUTPUT_TYPES, Item, output_item
+from harness.faults import KEEPS_LINE, End, Fault, PlannedFault, Step
+from harness.line import Closed, Event, Line, Message
+from harness.notes import Notes
+from harness.plan import Exchange, SessionPlan, TurnPlan
+from harness.script import asked, steering
+from harness.watch import Watch
+from harness.wire import instructions
+
+REQUEST_SECONDS = 30.0
+"""Longer than any honest answer takes; a request that is still open then has been forgotten."""
+
+ATTEMPTS = 2
+
+
+class Session:
+    """Follows what arrives, not what was planned: tools run for the calls that were received."""
+
+    def __init__(self, plan: SessionPlan, line: Line, notes: Notes) -> None:
+        self._plan = plan
+        self._line = line
+        self._notes = notes
+        self._items: list[Item] = [instructions()]
+
+    async def run(self) -> bool:
+        """Whether all turns could be taken to their end; the first that cannot is the last."""
+        try:
+            for turn in self._plan.turns:
+                self._items += asked(self._plan, turn, Step.CALLS)
+                for step in Step:
+                    if not await self._take(turn, step):
+                        return False
+            for message in await self._line.leftovers():
+                self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
+            return True
+        finally:
+            with trio.CancelScope(shield=True):  # closing does not wait for the peer
+                await self._line.drop()
+
+    async def ask_once(self) -> End:
+        """The first request alone, for a session that is expected to be refused."""
+        turn = self._plan.turns[0]
+        self._items += asked(self._plan, turn, Step.CALLS)
+        end, _items = await self._ask(self._exchange(turn, Step.CALLS, 1), None)
+        await self._line.drop()
+        return end
+
+    async def _take(self, turn: TurnPlan, step: Step) -> bool:
+        """One step of a turn; after a planned fault it is tried once more."""
+        for attempt in range(1, ATTEMPTS + 1):
+            fault = turn.fault if turn.fault_at(step, attempt) else None
+            end, items = await self._ask(self._exchange(turn, step, attempt), fault)
+            if end is End.COMPLETED:
+                await self._run_tools(turn, items)
+                return True
+            if fault is None:
+                return False
+            if fault.kind is Fault.INTERRUPT:
+                self._items += [*items, steering(self._plan, turn)]
+            if fault.kind not in KEEPS_LINE:
+                await self._line.drop()
+        return False
+
+    def _exchange(self, turn: TurnPlan, step: Step, attempt: int) -> Exchange:
+        thread_id = self._plan.thread_id
+        return Exchange(thread_id=thread_id, turn=turn.number, step=step, attempt=attempt)
+
+    async def _run_tools(self, turn: TurnPlan, items: list[Item]) -> None:
+        """The tools run in parallel, so the slowest decides; their outputs go up together."""
+        calls = [item for item in items if item.get("type") in OUTPUT_TYPES]
+        if calls:
+            await trio.sleep(max(call.latency_seconds for call in turn.calls))
+        self._items += [*items, *(output_item(call, self._plan.secret) for call in calls)]
+
+    async def _ask(self, exchange: Exchange, fault: PlannedFault | None) -> tuple[End, list[Item]]:
+        watch = Watch(self._plan, exchange)
+        began = trio.current_time()
+        end = End.TIMED_OUT
+        with trio.move_on_after(REQUEST_SECONDS):
+            await self._line.send(exchange, self._items)
+            end = await self._read(watch, fault)
+        self._notes.add(watch.seen(end, trio.current_time() - began))
+        return end, watch.items
+
+    async def _read(self, watch: Watch, fault: PlannedFault | None) -> End:
+        if fault is not None and fault.kind is Fault.HANG_UP_WAITING:
+            await trio.sleep(fault.delay_seconds)
+            return End.LEFT
+        while True:
+            message = await self._line.receive()
+            watch.note(message)
+            if isinstance(message, Closed):
+                return watch.end() or End.CUT
+            if not self._line.ends_itself and (end := watch.end()):
+                return end
+            if fault is not None and (end := await self._misbehave(fault, watch, message)):
+                return end
+
+    async def _misbehave(self, fault: PlannedFault, watch: Watch, message: Message) -> End | None:
+        """Do what the fault is, when the moment has come. An End: this request is over for us."""
+        match fault.kind:
+            case Fault.SLOW_READER if watch.marked == 1:
+                await trio.sleep(fault.delay_seconds)
+            case Fault.HANG_UP_STREAMING if watch.marked == SHOWN_BEFORE_CUT:
+                return End.LEFT
+            case Fault.REPLACE if watch.marked == SHOWN_BEFORE_CUT:
+                return End.REPLACED
+            case Fault.INTERRUPT if isinstance(message, Event) and message.is_item:
+                return None if await self._line.interrupt() else End.LEFT
+        return None
