@@ -53,7 +53,7 @@ async def recall(
         except OSError as error:
             evidence, log = Unreadable(f"port {options.upstream_port}: {error}"), ""
     if isinstance(evidence, Unreadable):
-        err.print(evidence.reason, log, sep="\n", markup=False, highlight=False)
+        err.print(evidence.reason, log, sep="\n", markup=False, highlight=False, soft_wrap=True)
         return 1
     return _show(evidence, log, options, out, err)
 
@@ -67,7 +67,14 @@ def _show(evidence: Evidence, log: str, options: Options, out: Console, err: Con
     if passed(checks):
         return 0
     if log:
-        err.print("the last words of the proxy:", log, sep="\n", markup=False, highlight=False)
+        err.print(
+            "the last words of the proxy:",
+            log,
+            sep="\n",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
     return 1
 
 
