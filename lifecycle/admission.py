@@ -96,12 +96,12 @@ class Admission:
             del self._leases[lease.id]
             self._give_back(lease.id)
 
-    def succeed(self, earlier: Lease, ask: Ask, instead_of: Waiting | None = None) -> Waiting:
+    def succeed(self, earlier: LeaseId, ask: Ask, instead_of: Waiting | None = None) -> Waiting:
         """Reserve `earlier`'s place for `ask`; enter the result with `lease`, or `abandon` it.
 
         Raises AdmissionRefused, with nothing changed: the earlier turn runs on.
         """
-        decision = self._ledger.succeed(earlier.id, ask, instead_of)
+        decision = self._ledger.succeed(earlier, ask, instead_of)
         if isinstance(decision, Refused):
             raise AdmissionRefused(decision.refusal)
         return decision

@@ -1,0 +1,104 @@
+"""The `turnlane` command: arguments, environment and exit codes; the work is done elsewhere.
+
+Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, stderr the log.
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import trio
+import typer
+
+from proxy import __version__
+from proxy.config import Config, load
+from proxy.errors import ConfigError
+
+app = typer.Typer(
+    name="turnlane",
+    help="A proxy between coding agents and model services.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="TURNLANE_CONFIG", help="A TOML file; see docs/config.md."),
+]
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
+    upstream: Annotated[str | None, typer.Option(help="Base URL of the upstream.")] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run the proxy in the foreground until SIGINT or SIGTERM."""
+    from proxy.serve import serve as run
+
+    settings = _settings(config, host=host, port=port, upstream=upstream)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        trio.run(run, settings, lambda url: typer.echo(f"turnlane {__version__} ready on {url}"))
+    except ConfigError as error:
+        _complain(error)
+
+
+@app.command()
+def check(config: ConfigFile = None) -> None:
+    """Say what is wrong with a configuration, naming the key."""
+    settings = _settings(config)
+    where = settings.upstream.url or "the provider that each client's own login belongs to"
+    typer.echo(f"configuration good: {settings.server.host}:{settings.server.port} -> {where}")
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def recall(context: typer.Context) -> None:
+    """Prove with many sessions that nothing is lost, crossed or left behind."""
+    from harness.__main__ import main as harness
+
+    raise typer.Exit(harness(context.args))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def _settings(
+    config: Path | None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    upstream: str | None = None,
+) -> Config:
+    server = {"host": host, "port": port}
+    flags: dict[str, dict[str, object]] = {
+        "server": {key: value for key, value in server.items() if value is not None},
+        "upstream": {} if upstream is None else {"url": upstream},
+    }
+    try:
+        return load(config, os.environ, flags)
+    except ConfigError as error:
+        _complain(error)
+        raise
+
+
+def _complain(error: BaseException) -> None:
+    typer.echo(f"turnlane: {error}", err=True)
+    raise typer.Exit(2)
+
+
+def main() -> None:
+    app()

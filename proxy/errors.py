@@ -1,0 +1,30 @@
+"""Errors of the proxy, by blame.
+
+ProxyError
+  + ConfigError    the operator's: a key of the configuration, or the home directory
+  + ClientStalled  the client's: it did not drain its outbox in time
+  + UpstreamCut    the upstream's: its stream broke before it ended
+
+What a client is told is a value (`proxy.ingress.replies`), never one of these.
+"""
+
+
+class ProxyError(Exception):
+    """Base of what turnlane raises itself."""
+
+
+class ConfigError(ProxyError):
+    """A setting cannot be used; `key` names it as the operator wrote it."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class ClientStalled(ProxyError):  # noqa: N818  named like trio's errors: by what happened
+    """The client took nothing from its outbox for `client.stall_seconds`."""
+
+
+class UpstreamCut(ProxyError):  # noqa: N818
+    """The upstream's body ended before its end; the text says how."""

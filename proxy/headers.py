@@ -1,0 +1,236 @@
+"""Which headers travel in each direction, pure: allow-lists, and what frames turn into.
+
+Rules for this file: a header that is named in no table does not travel. Names are lower case, as
+hypercorn and httpx hand them over.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import msgspec
+
+Headers = list[tuple[bytes, bytes]]
+
+_UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
+_UP: Final = frozenset(
+    {
+        b"authorization",
+        b"session-id",
+        b"session_id",
+        b"thread-id",
+        b"x-client-request-id",
+        b"chatgpt-account-id",
+        b"openai-organization",
+        b"openai-project",
+        b"openai-beta",
+        b"originator",
+        b"user-agent",
+        b"version",
+        b"x-oai-attestation",
+        b"traceparent",
+    }
+)
+_DOWN_PREFIXES: Final = (b"x-codex-", b"x-ratelimit-")
+_DOWN: Final = frozenset(
+    {
+        b"content-type",
+        b"x-request-id",
+        b"retry-after",
+        b"retry-after-ms",
+        b"openai-processing-ms",
+        b"openai-model",
+        b"x-reasoning-included",
+        b"x-models-etag",
+    }
+)
+_NEVER_DOWN: Final = frozenset({b"x-codex-websocket-max-message-bytes"})
+"""A larger frame makes Codex leave the WebSocket silently; our own limit is refused in band."""
+
+_FRAME_HEADERS: Final = (
+    ("x-codex-turn-metadata", b"x-codex-turn-metadata"),
+    ("x-codex-turn-state", b"x-codex-turn-state"),
+    ("x-codex-window-id", b"x-codex-window-id"),
+    ("x-codex-parent-thread-id", b"x-codex-parent-thread-id"),
+    ("x-openai-subagent", b"x-openai-subagent"),
+    (
+        "ws_request_header_x_openai_internal_codex_responses_lite",
+        b"x-openai-internal-codex-responses-lite",
+    ),
+)
+"""`client_metadata` of a frame -> request header of the POST that it becomes."""
+_FRAME_IDENTITY: Final = frozenset(
+    {b"thread-id", b"session-id", b"session_id", *(header for _, header in _FRAME_HEADERS)}
+)
+_WEBSOCKET_BETA: Final = re.compile(rb"\s*responses_websockets=[^,]*")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_GO_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS: Final[tuple[tuple[str, float], ...]] = (
+    ("ms", 0.001),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+    ("d", 86400.0),
+)
+
+
+def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> Headers:
+    """The client's headers that go up with an HTTP request."""
+    kept = [
+        (name, value) for name, value in headers if name in _UP or name.startswith(_UP_PREFIXES)
+    ]
+    return [
+        *kept,
+        (b"content-type", b"application/json"),
+        (b"accept", b"text/event-stream" if streamed else b"application/json"),
+        (b"accept-encoding", b"identity"),
+    ]
+
+
+def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
+    """The headers of the POST that a `response.create` frame becomes.
+
+    `headers` are the handshake's. A frame that names its thread replaces the whole identity, since
+    the handshake's goes stale.
+    """
+    up = [(name, _without_websockets(name, value)) for name, value in upward(headers)]
+    named = [(header, _header_value(metadata.get(key))) for key, header in _FRAME_HEADERS]
+    fresh = [(header, value) for header, value in named if value is not None]
+    replaced = {header for header, _ in fresh}
+    thread = _header_value(metadata.get("thread_id"))
+    if thread is not None:
+        replaced |= _FRAME_IDENTITY
+        fresh.append((b"thread-id", thread))
+        session = _header_value(metadata.get("session_id"))
+        if session is not None:
+            fresh.append((b"session-id", session))
+        if any(name == b"x-client-request-id" for name, _ in up):
+            replaced.add(b"x-client-request-id")
+            fresh.append((b"x-client-request-id", thread))
+    return [(name, value) for name, value in up if name not in replaced and value] + fresh
+
+
+def downward(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """The upstream's headers that go down with an HTTP reply, its advice in whole seconds."""
+    kept = []
+    for raw_name, value in headers:
+        name = raw_name.lower()
+        if name not in _NEVER_DOWN and (name in _DOWN or name.startswith(_DOWN_PREFIXES)):
+            kept.append((name, value))
+    return kept
+
+
+def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
+    """The first value of a header, or None."""
+    for key, value in headers:
+        if key.lower() == name:
+            return value.decode("latin-1").strip()
+    return None
+
+
+def retry_after(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float) -> int | None:
+    """The upstream's advice in whole seconds >= 1, or None when there is none to give.
+
+    Codex reads `retry-after` alone, ignores fractions, and takes 0 for "at once". So fractions are
+    rounded up, and `retry-after-ms` and (on a 429) the soonest `x-ratelimit-reset-*` count too.
+    """
+    pairs = list(headers)
+    seconds = _advised(find(pairs, b"retry-after"), wall)
+    if seconds is None and (milliseconds := _number(find(pairs, b"retry-after-ms"))) is not None:
+        seconds = milliseconds / 1000
+    if seconds is None and status == 429:
+        resets = [
+            _duration(value.decode("latin-1"))
+            for name, value in pairs
+            if name.lower().startswith(b"x-ratelimit-reset-")
+        ]
+        seconds = min((reset for reset in resets if reset is not None), default=None)
+    return None if seconds is None else max(1, math.ceil(seconds))
+
+
+def metadata_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """`response.metadata` for a WebSocket: the only form in which Codex reads turn state there."""
+    pairs = list(headers)
+    found = {
+        name: value
+        for name in ("x-codex-turn-state", "openai-model")
+        if (value := find(pairs, name.encode()))
+    }
+    if not found:
+        return None
+    return msgspec.json.encode({"type": "response.metadata", "headers": found})
+
+
+def rate_limits_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """`codex.rate_limits` for a WebSocket, from the `x-codex-*` headers of an HTTP reply."""
+    pairs = list(headers)
+    windows = {}
+    for window in ("primary", "secondary"):
+        used = _number(find(pairs, f"x-codex-{window}-used-percent".encode()))
+        if used is None:
+            continue
+        minutes = _number(find(pairs, f"x-codex-{window}-window-minutes".encode()))
+        reset = _number(find(pairs, f"x-codex-{window}-reset-at".encode()))
+        windows[window] = {
+            "used_percent": used,
+            "window_minutes": None if minutes is None else int(minutes),
+            "reset_at": None if reset is None else int(reset),
+        }
+    if not windows:
+        return None
+    event: dict[str, object] = {"type": "codex.rate_limits", "rate_limits": windows}
+    if (plan := find(pairs, b"x-codex-plan-type")) is not None:
+        event["plan_type"] = plan
+    has_credits = find(pairs, b"x-codex-credits-has-credits")
+    if has_credits is not None:
+        event["credits"] = {
+            "has_credits": has_credits.lower() == "true",
+            "unlimited": (find(pairs, b"x-codex-credits-unlimited") or "").lower() == "true",
+            "balance": find(pairs, b"x-codex-credits-balance"),
+        }
+    return msgspec.json.encode(event)
+
+
+def _without_websockets(name: bytes, value: bytes) -> bytes:
+    """`openai-beta` minus the value that announces WebSockets; empty when nothing is left."""
+    if name != b"openai-beta":
+        return value
+    kept = [part for part in value.split(b",") if not _WEBSOCKET_BETA.fullmatch(part)]
+    return b",".join(kept).strip()
+
+
+def _header_value(text: str | None) -> bytes | None:
+    """A metadata value as a header value; None for one that could not be a single header."""
+    value = b"" if text is None else text.strip().encode()
+    return value if value and not _CONTROL.search(value) else None
+
+
+def _advised(text: str | None, wall: float) -> float | None:
+    seconds = _number(text)
+    if seconds is not None or text is None:
+        return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - wall)
+    except ValueError:
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None
+
+
+def _duration(text: str) -> float | None:
+    """`6m0s`, `20ms`, `1.5s`, or plain seconds, as `x-ratelimit-reset-*` come."""
+    plain = _number(text)
+    if plain is not None:
+        return plain
+    parts = _GO_DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        return None
+    return sum(float(number) * dict(_SECONDS)[unit] for number, unit in parts)

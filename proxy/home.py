@@ -1,0 +1,118 @@
+"""Home: the one data directory of a turnlane, its lock, and its control socket.
+
+The lock is an flock on a file that names its holder, so it cannot be stale: it ends with the
+process, however that ends. The control socket takes one JSON line and answers with one.
+"""
+
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from proxy.errors import ConfigError
+
+LOCK_NAME = "lock"
+CONTROL_NAME = "control.sock"
+COMMAND_BYTES = 64 * 1024
+COMMAND_SECONDS = 5.0
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[str]:
+    """Hold the home; brings the path of its control socket.
+
+    Raises ConfigError saying which process has it.
+    """
+    control = _short(home / CONTROL_NAME)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError("TURNLANE_HOME", f"{home} cannot be used: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            problem = f"{home} is in use by the turnlane with pid {holder}"
+            raise ConfigError("TURNLANE_HOME", problem) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield control
+    finally:
+        os.close(lock)
+
+
+async def serve_control(
+    control: str, answer: Answer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Answer commands of this user until cancelled. The caller holds the lock."""
+    with _bound(control) as bound:
+        task_status.started()
+        while True:
+            peer, _ = await bound.accept()
+            with peer:
+                await _converse(peer, answer)
+
+
+@contextmanager
+def _bound(control: str) -> Iterator[trio.socket.SocketType]:
+    path = Path(control)
+    path.unlink(missing_ok=True)  # left behind by a process that was killed
+    plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        plain.bind(control)
+    finally:
+        os.umask(before)
+    plain.listen(16)
+    plain.setblocking(False)
+    try:
+        with trio.socket.from_stdlib_socket(plain) as bound:
+            yield bound
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _converse(peer: trio.socket.SocketType, answer: Answer) -> None:
+    """One command at a time: they are short, and a slow peer is given up soon."""
+    try:
+        with trio.move_on_after(COMMAND_SECONDS):
+            line = b""
+            while not line.endswith(b"\n") and len(line) < COMMAND_BYTES:
+                if not (piece := await peer.recv(COMMAND_BYTES)):
+                    return
+                line += piece
+            stream = trio.SocketStream(peer)
+            await stream.send_all(_answer(line, answer) + b"\n")
+    except OSError:
+        return
+    except trio.BrokenResourceError:
+        return
+
+
+def _answer(line: bytes, answer: Answer) -> bytes:
+    try:
+        command = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        return msgspec.json.encode({"error": f"not a command: {error}"})
+    return msgspec.json.encode(answer(command))
+
+
+def _short(path: Path) -> str:
+    """A path that fits `sun_path` (108 bytes on Linux, 104 elsewhere)."""
+    text = str(path)
+    if len(text.encode()) < 100:
+        return text
+    relative = os.path.relpath(text)
+    if len(relative.encode()) < 100:
+        return relative
+    raise ConfigError("TURNLANE_HOME", "its path is too long for a control socket (100 bytes)")

@@ -1,0 +1,176 @@
+"""Body: one request body, fed by the task that owns `receive`, read by the turn under its lease."""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Final
+
+import trio
+import zstandard
+
+from lifecycle import Lease
+
+EARLY_BYTES: Final = 64 * 1024
+"""What may arrive before admission has spoken; beyond it the connection waits."""
+_STEP_BYTES: Final = 64 * 1024
+_LAYERS: Final = 3
+_IN_THREAD_BYTES: Final = 2**20
+"""Decompressing less takes under a millisecond, which is what a trip to a thread costs."""
+
+CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
+
+
+@dataclass(frozen=True, slots=True)
+class BadBody:
+    """`reason` is a refusal's name (see `proxy.ingress.replies`)."""
+
+    reason: str
+    detail: str = ""
+
+
+def codings(header: str | None) -> tuple[str, ...] | BadBody:
+    """The content codings in the order in which they were applied, identity left out."""
+    named = tuple(part.strip().lower() for part in (header or "").split(",") if part.strip())
+    unknown = [name for name in named if name not in CODINGS]
+    if unknown:
+        return BadBody("unsupported_encoding", f"content-encoding {unknown[0]!r} is not known")
+    found = tuple(name for name in named if name != "identity")
+    if len(found) > _LAYERS:
+        return BadBody("unsupported_encoding", f"more than {_LAYERS} content codings")
+    return found
+
+
+class Body:
+    def __init__(self, limit_bytes: int, reserved_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._reserved = reserved_bytes
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._lease: Lease | None = None
+        self._discarding = False
+        self._bad: BadBody | None = None
+        self._decided = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
+        self.complete = trio.Event()
+        """Set when the client has sent all of it, wanted or not."""
+
+    async def feed(self, chunk: bytes, *, more: bool) -> None:
+        """Called by the owner of `receive`; waits while nobody has decided about a large body."""
+        if not self._discarding and self._bad is None:
+            self._chunks.append(chunk)
+            self._size += len(chunk)
+            if self._lease is None and self._size > EARLY_BYTES:
+                await self._decided.wait()
+            self._account()
+        if not more:
+            self.complete.set()
+        self._news.unpark_all()
+
+    def discard(self) -> None:
+        """Nobody wants it: drop what is here and what comes."""
+        self._discarding = True
+        self._chunks = []
+        self._decided.set()
+
+    async def read(self, lease: Lease, silent_seconds: float, seconds: float) -> bytes | BadBody:
+        """The whole body, accounted to the lease."""
+        self._lease = lease
+        self._decided.set()
+        self._account()
+        with trio.move_on_after(seconds):
+            while not self.complete.is_set() and self._bad is None:
+                with trio.move_on_after(silent_seconds) as silence:
+                    await self._news.park()
+                if silence.cancelled_caught:
+                    break
+        if self._bad is not None or not self.complete.is_set():
+            bad = self._bad or BadBody("body_timeout")
+            self.discard()
+            return bad
+        whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        return whole
+
+    def _account(self) -> None:
+        """Charge what has arrived beyond what was announced."""
+        if self._size > self._limit:
+            self._bad = BadBody("too_large")
+        elif self._lease is not None and self._size > self._reserved:
+            if self._lease.grow(self._size - self._reserved):
+                self._reserved = self._size
+            else:
+                self._bad = BadBody("memory_at_capacity")
+        if self._bad is not None:
+            self._chunks = []
+
+
+async def decoded(
+    body: bytes, applied: tuple[str, ...], lease: Lease, limit_bytes: int
+) -> bytes | BadBody:
+    """Undo the content codings, last one first, each result accounted to the lease."""
+    for coding in reversed(applied):
+        if len(body) < _IN_THREAD_BYTES:
+            plain = decompress(coding, body, limit_bytes)
+        else:
+            plain = await trio.to_thread.run_sync(decompress, coding, body, limit_bytes)
+        if isinstance(plain, BadBody):
+            return plain
+        if not lease.grow(len(plain)):
+            return BadBody("memory_at_capacity")
+        body = plain
+    return body
+
+
+def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
+    """Pure; never holds more than `limit_bytes` and one step of output."""
+    try:
+        step = _zstd(body) if coding == "zstd" else _zlib(coding, body)
+        found = bytearray()
+        while piece := step(_STEP_BYTES):
+            found += piece
+            if len(found) > limit_bytes:
+                return BadBody("too_large")
+    except (zlib.error, zstandard.ZstdError, EOFError) as error:
+        return BadBody("bad_request", f"the body is not valid {coding}: {error}")
+    return bytes(found)
+
+
+def _zstd(body: bytes) -> Callable[[int], bytes]:
+    sizes = zstandard.get_frame_parameters(body)
+    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
+        BytesIO(body), read_across_frames=True
+    )
+    seen = 0
+
+    def step(size: int) -> bytes:
+        nonlocal seen
+        piece = reader.read(size)
+        seen += len(piece)
+        if not piece and sizes.content_size not in (0, 2**64 - 1) and seen < sizes.content_size:
+            raise EOFError("it ends early")
+        return piece
+
+    return step
+
+
+def _zlib(coding: str, body: bytes) -> Callable[[int], bytes]:
+    bits = 31  # gzip
+    if coding == "deflate":  # zlib's wrapping by the standard; bare deflate is met as well
+        bits = 15 if body[:1] and body[0] & 0x0F == 8 and _is_zlib(body) else -15
+    inflater = zlib.decompressobj(bits)
+    rest = body
+
+    def step(size: int) -> bytes:
+        nonlocal rest
+        piece = inflater.decompress(rest, size)
+        rest = inflater.unconsumed_tail
+        if not piece and not inflater.eof:
+            raise EOFError("it ends early")
+        return piece
+
+    return step
+
+
+def _is_zlib(body: bytes) -> bool:
+    return len(body) >= 2 and int.from_bytes(body[:2], "big") % 31 == 0

@@ -1,0 +1,286 @@
+"""What a no looks like: one table of reasons, and its two forms, for HTTP and for a WebSocket.
+
+Rules for this file: an error frame always has a status; a "later" always has a whole number of
+seconds, at least 1; what cannot come true is final. Codex drops the words of a plain 4xx, so a
+final no reaches it as 400 `invalid_prompt`, the only form whose message it shows to its user or,
+for a sub-agent, to the parent model. The true reason stands in the headers.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from proxy.headers import retry_after
+from proxy.outbox import Rejected
+from proxy.runtime import Runtime
+from proxy.shallow import UNREADABLE, members, text
+from proxy.upstream.base import Failure
+from proxy.upstream.sse import Event, event_from
+
+Headers = list[tuple[bytes, bytes]]
+
+REFUSAL_HEADER: Final = "x-turnlane-refusal"
+_INVALID: Final = "invalid_request_error"
+_SERVER: Final = "server_error"
+_UPSTREAM_RETRY_SECONDS: Final = 2
+"""Advice for a 5xx without any: Codex would try six times within 7 s, then leave the WebSocket."""
+_CUT_RETRY_SECONDS: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class No:
+    """One refusal or failure, ready to be written in either form."""
+
+    status: int
+    type: str
+    code: str
+    message: str
+    retry_after: int | None = None
+    reason: str | None = None
+    """Set when turnlane itself refused: the value of `x-turnlane-refusal`."""
+
+    @property
+    def error(self) -> dict[str, object]:
+        return {
+            "type": self.type,
+            "code": self.code,
+            "message": self.message,
+            "retryable": self.retry_after is not None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    status: int
+    code: str
+    message: str
+    type: str = _INVALID
+    retry: int | None = None
+    final: bool = False
+
+
+def _busy(message: str) -> _Rule:
+    return _Rule(status=503, code="server_busy", type=_SERVER, retry=2, message=message)
+
+
+_LOCAL: Final = "turnlane refused this locally and asked no provider: "
+
+_RULES: Final = MappingProxyType(
+    {
+        "turns_at_capacity": _busy("all {turns} turns are taken; one is free when a stream ends."),
+        "lanes_at_capacity": _busy(
+            "all {lanes} lanes are taken ({kept} of them are kept for interactive turns); one is "
+            "free when a conversation's running turn ends."
+        ),
+        "lane_busy": _busy(
+            "this conversation has a turn running (1 at once), and it did not end within "
+            "{settle:g} s; the lane is free when that turn ends."
+        ),
+        "memory_at_capacity": _busy(
+            "the {memory} MiB for bodies and transcripts are taken; they are free as turns end."
+        ),
+        "websockets_at_capacity": _busy(
+            "all {websockets} WebSockets are open; one is free when a client closes its own."
+        ),
+        "draining": _busy(
+            "turnlane is shutting down and admits nothing new; a new one may follow."
+        ),
+        "displaced": _Rule(
+            status=409,
+            code="continued_elsewhere",
+            final=True,
+            message="this turn was continued on another connection.",
+        ),
+        "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
+        "foreign_origin": _Rule(status=403, code="foreign_origin", message="{detail}"),
+        "not_found": _Rule(status=404, code="not_found", message="{detail}"),
+        "method_not_allowed": _Rule(status=405, code="method_not_allowed", message="{detail}"),
+        "body_timeout": _Rule(
+            status=408,
+            code="body_timeout",
+            message="the body was silent for {silent:g} s or not complete after {body:g} s.",
+        ),
+        "too_large": _Rule(
+            status=413,
+            code="too_large",
+            final=True,
+            message="the body is larger than {body_mib} MiB (decompressed likewise).",
+        ),
+        "unsupported_encoding": _Rule(
+            status=415, code="unsupported_encoding", final=True, message="{detail}"
+        ),
+        "unsupported_stream_id": _Rule(
+            status=400, code="unsupported_stream_id", final=True, message="{detail}"
+        ),
+        "unsupported_frame": _Rule(
+            status=400, code="unsupported_frame", final=True, message="{detail}"
+        ),
+        "bad_request": _Rule(status=400, code="bad_request", final=True, message="{detail}"),
+        # Codex answers this code by sending everything again, so it is never disguised.
+        "previous_response_not_found": _Rule(
+            status=400,
+            code="previous_response_not_found",
+            message="this socket has no transcript of {detail}; send the whole input.",
+        ),
+    }
+)
+
+
+def refusal(runtime: Runtime, reason: str, *, codex: bool, detail: str = "") -> No:
+    """Our own no, as this client understands it."""
+    rule = _RULES[reason]
+    limits, client = runtime.config.limits, runtime.config.client
+    message = rule.message.format(
+        detail=detail,
+        turns=limits.turns,
+        lanes=limits.lanes,
+        kept=limits.lanes_kept,
+        settle=limits.settle_seconds,
+        memory=limits.memory_bytes // 2**20,
+        websockets=limits.websockets,
+        silent=client.body_silent_seconds,
+        body=client.body_seconds,
+        body_mib=client.body_bytes // 2**20,
+    )
+    retry = rule.retry
+    if reason == "draining":
+        retry = math.ceil(runtime.admission.drain_seconds_left) + 2
+    no = No(
+        status=rule.status,
+        type=rule.type,
+        code=rule.code,
+        message=_LOCAL + message,
+        retry_after=retry,
+        reason=reason,
+    )
+    if codex and rule.final:
+        return replace(no, status=400, type=_INVALID, code="invalid_prompt")
+    return no
+
+
+def failed(failure: Failure) -> No:
+    """No reply from the upstream, before anything reached the client."""
+    return No(
+        status=failure.status,
+        type=_SERVER,
+        code=failure.code,
+        message=f"turnlane reached no answer upstream: {failure.message}",
+        retry_after=_UPSTREAM_RETRY_SECONDS,
+    )
+
+
+def cut(how: str) -> No:
+    """The upstream's stream broke after its first event; a WebSocket has to be told."""
+    return No(
+        status=502,
+        type=_SERVER,
+        code="upstream_cut",
+        message=f"the upstream's stream broke: {how or 'no reason given'}",
+        retry_after=_CUT_RETRY_SECONDS,
+    )
+
+
+def broken() -> No:
+    """A bug of ours; the log has it."""
+    return No(
+        status=500,
+        type=_SERVER,
+        code="internal_error",
+        message="turnlane failed on this turn; its log says why.",
+        retry_after=_UPSTREAM_RETRY_SECONDS,
+    )
+
+
+def http_form(no: No, *, close: bool) -> tuple[int, Headers, bytes]:
+    """Status, headers and body."""
+    body = msgspec.json.encode({"error": no.error})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if close:
+        headers.append((b"connection", b"close"))
+    if no.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % no.retry_after))
+    if no.reason is not None:
+        headers.append((REFUSAL_HEADER.encode(), no.reason.encode()))
+    return no.status, headers, body
+
+
+def frame_form(no: No) -> bytes:
+    """An error frame."""
+    headers = {}
+    if no.retry_after is not None:
+        headers["retry-after"] = str(no.retry_after)
+    if no.reason is not None:
+        headers[REFUSAL_HEADER] = no.reason
+    return _frame(no.status, no.error, headers)
+
+
+def failed_event(no: No) -> Event:
+    """A no for a stream that has begun: `response.failed`, whose words Codex shows."""
+    kind = "response.failed"
+    error = {"code": "invalid_prompt", "message": no.message}
+    response = {"id": "resp_turnlane", "object": "response", "status": "failed", "error": error}
+    return event_from(msgspec.json.encode({"type": kind, "response": response}), kind)
+
+
+def rejected_http(rejected: Rejected, wall: float) -> tuple[int, Headers, bytes]:
+    """The upstream's no over HTTP: its own status, code and body, its advice in whole seconds."""
+    headers = [
+        (name, value)
+        for name, value in rejected.headers
+        if name not in (b"retry-after", b"content-length")
+    ]
+    advice = retry_after(rejected.headers, rejected.status, wall)
+    if advice is not None:
+        headers.append((b"retry-after", b"%d" % advice))
+    headers.append((b"content-length", b"%d" % len(rejected.body)))
+    return rejected.status, headers, rejected.body
+
+
+def rejected_frame(rejected: Rejected, wall: float) -> bytes:
+    """The upstream's no over a WebSocket."""
+    advice = retry_after(rejected.headers, rejected.status, wall)
+    if advice is None and rejected.status >= 500:
+        advice = _UPSTREAM_RETRY_SECONDS
+    error: object = {
+        "type": _SERVER,
+        "code": None,
+        "message": rejected.body[:2000].decode("utf-8", "replace"),
+    }
+    try:
+        error = members(rejected.body)["error"]
+    except (KeyError, *UNREADABLE):
+        pass
+    named = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in rejected.headers
+        if name == b"x-request-id" or name.startswith((b"x-codex-", b"x-ratelimit-"))
+    }
+    if advice is not None:
+        named["retry-after"] = str(advice)
+    return _frame(rejected.status, error, named)
+
+
+def error_event_frame(data: bytes) -> bytes:
+    """An `error` event as an error frame: one without a status would leave Codex waiting."""
+    try:
+        event = members(data)
+    except UNREADABLE:
+        return frame_form(cut("an error event that is no JSON"))
+    if "status" in event or "status_code" in event:
+        return data
+    error: object = event.get("error") or {
+        "type": text(event, "code") or _SERVER,
+        "code": text(event, "code"),
+        "message": text(event, "message") or "the upstream reported an error",
+    }
+    return _frame(502, error, {"retry-after": str(_UPSTREAM_RETRY_SECONDS)})
+
+
+def _frame(status: int, error: object, headers: Iterable[object] | dict[str, str]) -> bytes:
+    return msgspec.json.encode(
+        {"type": "error", "status": status, "error": error, "headers": headers}
+    )

@@ -1,0 +1,117 @@
+"""SocketTurn: one `response.create` on a WebSocket, as its turn sees it."""
+
+from collections.abc import Callable
+
+import trio
+
+from lifecycle import Lease, LeaseId, Waiting
+from proxy.exchange import Prepared
+from proxy.frames import Create, post_body
+from proxy.headers import Headers, upward_from_frame
+from proxy.outbox import Ended, Outbox, Outcome
+from proxy.responses import interrupted, output_item, response_id
+from proxy.transcript import Said, Transcript, continued, said
+from proxy.upstream.base import UpstreamRequest
+from proxy.upstream.sse import Event
+
+_ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INTERRUPTED})
+
+
+class SocketTurn:
+    """`store` is told what was said, once the leases are back and before the client knows."""
+
+    transport = "websocket"
+    streams_only = True
+
+    def __init__(
+        self,
+        *,
+        create: Create,
+        before: Transcript | None,
+        headers: Headers,
+        query: bytes,
+        outbox: Outbox,
+        store: Callable[[Transcript], None],
+        gone: Callable[[], Outcome],
+    ) -> None:
+        self._create: Create | None = create
+        self._before = before
+        self._headers = headers
+        self._query = query
+        self.outbox = outbox
+        self._store = store
+        self._gone = gone
+        self._input: tuple[bytes, ...] = ()
+        self._output: list[Said] = []
+        self._created: bytes | None = None
+        self._cause: Outcome | None = None
+        self._lease_id: LeaseId | None = None
+        self.waiting: Waiting | None = None
+        self.response_id: str | None = None
+        self.terminal_seen = False
+        self.scope = trio.CancelScope()
+        self.finished = trio.Event()
+
+    @property
+    def over(self) -> bool:
+        """The turn has ended and its lease is back; its last frames may still be on their way."""
+        return self.outbox.ended is not None
+
+    @property
+    def lease_id(self) -> LeaseId | None:
+        """The lease that it holds, from the step that grants it."""
+        if self._lease_id is None and self.waiting is not None:
+            return self.waiting.lease_id
+        return self._lease_id
+
+    def replace(self) -> None:
+        """Cancel it; nothing more of it reaches the client."""
+        self._cause = Outcome.REPLACED
+        self.outbox.discard()
+        self.scope.cancel()
+
+    def interrupt(self, named: str | None) -> None:
+        """End it at once with `response.incomplete`, if it is the response that is meant."""
+        if self._created is None or self.terminal_seen or named not in (None, self.response_id):
+            return
+        self._cause = Outcome.INTERRUPTED
+        self.scope.cancel()
+
+    async def prepare(self, lease: Lease) -> Prepared:
+        self._lease_id = lease.id
+        create, self._create = self._create, None  # the frame is not kept beside the body
+        assert create is not None
+        self._input = continued(self._before, create.input)
+        self._before = None
+        request = UpstreamRequest(
+            query=self._query,
+            headers=upward_from_frame(self._headers, create.metadata),
+            body=post_body(create.fields, self._input),
+        )
+        return Prepared(request=request, model=create.model)
+
+    def observe(self, event: Event) -> None:
+        if event.terminal:
+            self.terminal_seen = True
+        elif event.type == "response.output_item.done" and event.data is not None:
+            if item := output_item(event.data):
+                self._output.append(said(item))
+        elif event.type == "response.created" and event.data is not None:
+            self._created = event.data
+            self.response_id = response_id(event.data)
+
+    def cause(self) -> Outcome:
+        return self._cause or self._gone()
+
+    def conclude(self, ended: Ended) -> Ended:
+        if ended.outcome is Outcome.INTERRUPTED and self._created is not None:
+            ended = Ended(outcome=ended.outcome, final=interrupted(self._created))
+        if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None:
+            self._store(
+                Transcript(
+                    response_id=response_id(ended.final.data or b""),
+                    items=self._input,
+                    output=tuple(self._output),
+                )
+            )
+        return ended

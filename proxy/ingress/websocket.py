@@ -1,0 +1,294 @@
+"""One WebSocket: many turns, one at a time, and the transcript that lets increments continue.
+
+Theory of operation
+-------------------
+The connection nursery has three parties. The reader awaits `receive` from the first moment to the
+last and decides about each frame synchronously, so nothing can hide a hang-up from it. The writer
+is the only one that writes; it takes the outboxes of the socket's turns in order. Turns run as
+tasks beside them.
+
+A `response.create` that arrives while a turn runs replaces it: the ledger reserves the place first,
+and only if that is granted is the earlier turn cancelled. A turn whose terminal event has been read
+upstream is not replaced any more; the new one follows it.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import trio
+
+from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
+from proxy.frames import Create, Ignored, Interrupt, Unusable, read_frame
+from proxy.ingress import replies
+from proxy.ingress.ask import from_frame, from_headers
+from proxy.ingress.frames_out import FILLER, frames_of, no_frame
+from proxy.ingress.http import Receive, Scope, Send
+from proxy.ingress.socketturn import SocketTurn
+from proxy.outbox import Ended, Outbox, Outcome
+from proxy.responses import prewarmed
+from proxy.runtime import Runtime
+from proxy.transcript import Transcript, continued
+from proxy.turns import run_turn
+from proxy.upstream.sse import Event
+
+GOING_AWAY: Final = 1001
+TRY_AGAIN_LATER: Final = 1013
+_UNWRITTEN: Final = 64
+"""Answers that wait for the writer; a client that makes more without reading is not served."""
+_ANSWERS: Final = 8
+"""More than one message can lead to. Kept free, so that deciding never fails half-way."""
+
+
+class Peer(Protocol):
+    """The connection below, as far as a WebSocket needs it."""
+
+    def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
+        """Have `told` called with the length of the message that has arrived in part."""
+        ...
+
+    async def send_frames(self, frames: Sequence[bytes]) -> None:
+        """Write text frames in one go."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    code: int
+
+
+async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
+    """`GET /v1/responses`, upgraded."""
+    try:
+        with runtime.admission.websocket():
+            await send({"type": "websocket.accept"})
+            socket = Socket(runtime, scope)
+            try:
+                await _run(socket, receive, send)
+            finally:
+                socket.forget()
+    except AdmissionRefused as no:
+        await deny(runtime, scope, send, no.refusal)
+
+
+async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: str = "") -> None:
+    """Answer the handshake with a plain HTTP response."""
+    identity = from_headers(scope["headers"])
+    runtime.journal.refused(
+        reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
+    )
+    no = replies.refusal(runtime, reason, codex=identity.codex, detail=detail)
+    status, headers, body = replies.http_form(no, close=True)
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
+
+
+async def _run(socket: "Socket", receive: Receive, send: Send) -> None:
+    async with trio.open_nursery() as connection:
+        connection.start_soon(socket.write, send, connection.cancel_scope)
+        connection.start_soon(socket.leave_on_drain)
+        while (message := await receive())["type"] != "websocket.disconnect":
+            if message["type"] != "websocket.receive":
+                continue
+            if not socket.hear(message.get("text"), connection):
+                break
+        connection.cancel_scope.cancel()
+
+
+class Socket:
+    def __init__(self, runtime: Runtime, scope: Scope) -> None:
+        self._runtime = runtime
+        self._headers = scope["headers"]
+        self._query: bytes = scope["query_string"]
+        self._identity = from_headers(self._headers)
+        self._peer: Peer = scope["state"]["peer"]
+        self._peer.watch_unfinished(self._meter)
+        self._current: SocketTurn | None = None
+        self._transcript: Transcript | None = None
+        self._kept: Reservation | None = None
+        self._unfinished = runtime.admission.memory.reserve(0)
+        self._to_write, self._written = trio.open_memory_channel[Outbox | bytes | _Close](
+            _UNWRITTEN
+        )
+
+    # Reading: all synchronous.
+
+    def hear(self, text: str | None, connection: trio.Nursery) -> bool:
+        """Decide about one message. False ends the connection: its answers are not taken."""
+        if self._to_write.statistics().current_buffer_used > _UNWRITTEN - _ANSWERS:
+            return False
+        if text is None:
+            self._refuse("unsupported_frame", "binary frames are not part of this protocol")
+        else:
+            self._hear_text(text.encode("utf-8", "surrogatepass"), connection)
+        return True
+
+    def _hear_text(self, frame: bytes, connection: trio.Nursery) -> None:
+        self._meter(0)
+        if len(frame) > self._runtime.config.client.body_bytes:
+            self._refuse("too_large")
+            return
+        match read_frame(frame):
+            case Create() as create:
+                self._create(create, connection)
+            case Interrupt(response_id):
+                if self._current is not None and not self._current.over:
+                    self._current.interrupt(response_id)
+            case Ignored():
+                pass
+            case Unusable(reason, problem):
+                self._refuse(reason, problem)
+
+    def _create(self, create: Create, connection: trio.Nursery) -> None:
+        before = None
+        if create.previous_response_id is not None:
+            before = self._transcript
+            if before is None or before.response_id != create.previous_response_id:
+                self._refuse("previous_response_not_found", create.previous_response_id)
+                return
+        if create.prewarm:
+            self._prewarm(create, before)
+            return
+        client = self._runtime.config.client
+        turn = SocketTurn(
+            create=create,
+            before=before,
+            headers=self._headers,
+            query=self._query,
+            outbox=Outbox(client.outbox_bytes, client.stall_seconds),
+            store=self._remember,
+            gone=self._gone,
+        )
+        held = create.size + (0 if before is None else before.size)
+        ask = from_frame(create.metadata, self._identity).ask(held)
+        self._start(turn, ask, connection)
+
+    def _start(self, turn: SocketTurn, ask: Ask, connection: trio.Nursery) -> None:
+        current = self._current
+        after: trio.Event | None = None
+        if current is not None and not current.over:
+            if current.terminal_seen or (current.lease_id is None and current.waiting is None):
+                # It ends by itself, or it holds nothing yet: the new one asks when it is gone.
+                if not current.terminal_seen:
+                    current.replace()
+                after = current.finished
+            else:
+                try:
+                    turn.waiting = self._succeed(current, ask)
+                except AdmissionRefused as no:
+                    self._refuse(no.refusal)
+                    return
+                current.replace()
+        self._to_write.send_nowait(turn.outbox)
+        self._current = turn
+        connection.start_soon(self._run_turn, turn, turn.waiting or ask, after)
+
+    def _succeed(self, current: SocketTurn, ask: Ask) -> Waiting:
+        admission = self._runtime.admission
+        if current.lease_id is not None:
+            return admission.succeed(current.lease_id, ask)
+        assert current.waiting is not None
+        return admission.succeed(current.waiting.earlier, ask, instead_of=current.waiting)
+
+    def _prewarm(self, create: Create, before: Transcript | None) -> None:
+        if self._current is not None and not self._current.over:
+            self._current.replace()
+        name = f"resp_{uuid.uuid4().hex}"
+        self._remember(Transcript(response_id=name, items=continued(before, create.input)))
+        for frame in prewarmed(name, create.model, self._runtime.wall()):
+            self._to_write.send_nowait(frame)
+
+    def _refuse(self, reason: str, detail: str = "") -> None:
+        wall = self._runtime.wall()
+        self._runtime.journal.refused(
+            reason, transport="websocket", wall=wall, principal=self._identity.principal
+        )
+        frame = no_frame(self._runtime, reason, self._identity, detail)
+        if self._current is not None and not self._current.over:
+            self._current.outbox.inject([Event(frame, frame, "")])
+        else:
+            self._to_write.send_nowait(frame)
+
+    def _meter(self, unfinished: int) -> None:
+        """Hold the bytes of a message that has arrived in part; too many end the socket."""
+        if self._unfinished is None or self._unfinished.resize(unfinished):
+            return
+        self._unfinished.give_back()
+        self._unfinished = None
+        self._refuse(Refusal.MEMORY_AT_CAPACITY)
+        self._to_write.send_nowait(_Close(TRY_AGAIN_LATER))
+
+    # Turns.
+
+    async def _run_turn(
+        self, turn: SocketTurn, ask: Ask | Waiting, after: trio.Event | None
+    ) -> None:
+        try:
+            with turn.scope:
+                if after is not None:
+                    await after.wait()
+                await run_turn(self._runtime, ask, turn, turn.outbox)
+        finally:
+            turn.outbox.end(Ended(outcome=turn.cause()))  # stands only if it never began
+            turn.finished.set()
+
+    def _gone(self) -> Outcome:
+        admission = self._runtime.admission
+        over = admission.draining and admission.drain_seconds_left <= 0
+        return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
+
+    def _remember(self, transcript: Transcript) -> None:
+        self._forget_transcript()
+        size = transcript.size
+        self._kept = self._runtime.admission.memory.reserve(size, self._forget_transcript)
+        if self._kept is not None:
+            self._transcript = transcript
+
+    def _forget_transcript(self) -> None:
+        self._transcript = None
+        if self._kept is not None:
+            kept, self._kept = self._kept, None
+            kept.give_back()
+
+    def forget(self) -> None:
+        """The socket is gone: give back what it held."""
+        self._forget_transcript()
+        self._peer.watch_unfinished(None)
+        if self._unfinished is not None:
+            self._unfinished.give_back()
+            self._unfinished = None
+
+    # Writing.
+
+    async def write(self, send: Send, connection: trio.CancelScope) -> None:
+        """The only writer. Its writes are shielded below us, so it may outlive a stuck client."""
+        async for item in self._written:
+            match item:
+                case _Close(code):
+                    await send({"type": "websocket.close", "code": code})
+                    connection.cancel()
+                case Outbox():
+                    await self._write_turn(item)
+                case frame:
+                    await self._peer.send_frames([frame])
+
+    async def _write_turn(self, outbox: Outbox) -> None:
+        while True:
+            with trio.move_on_after(self._runtime.config.client.filler_seconds) as patience:
+                taken = await outbox.take()
+            if patience.cancelled_caught:
+                await self._peer.send_frames([FILLER])
+                continue
+            frames = frames_of(self._runtime, taken, self._identity)
+            if frames:
+                await self._peer.send_frames(frames)
+            if taken.ended is not None:
+                return
+
+    async def leave_on_drain(self) -> None:
+        """Close with 1001 once the door is closed and no turn runs."""
+        await self._runtime.admission.door_closed.wait()
+        while self._current is not None and not self._current.finished.is_set():
+            await self._current.finished.wait()
+        await self._to_write.send(_Close(GOING_AWAY))

@@ -1,0 +1,159 @@
+"""Outbox: the messages from one turn to its client, bounded, with a slot for how the turn ended.
+
+Theory of operation
+-------------------
+The turn puts events in; the writer, a task outside the turn's nursery, takes out whatever has come
+together since it last looked, so what arrives together leaves together. The turn waits when it is
+`limit_bytes` ahead, at most `stall_seconds` without any progress of the writer.
+
+The end is not a message but a slot: `end` is synchronous and cannot fail on a full outbox. Writing
+is none of the turn's business, so a client that stops reading holds a writer, never a lane.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import trio
+
+from proxy.errors import ClientStalled
+from proxy.responses import UNKNOWN_USAGE, Usage
+from proxy.upstream.base import Failure, Headers
+from proxy.upstream.sse import Event
+
+
+class Outcome(StrEnum):
+    """How a turn ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    REFUSED = "refused"
+    UPSTREAM_REFUSED = "upstream_refused"
+    UPSTREAM_FAILED = "upstream_failed"
+    CUT = "cut"
+    INTERRUPTED = "interrupted"
+    REPLACED = "replaced"
+    DISPLACED = "displaced"
+    CLIENT_GONE = "client_gone"
+    CLIENT_STALLED = "client_stalled"
+    SHUTDOWN = "shutdown"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The upstream's status and headers, those that may go down."""
+
+    status: int
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """A reply other than 2xx: status, headers and body as the upstream sent them."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a turn ended, and what its client is still to be told.
+
+    At most one of: `final`, the terminal event, held back until the leases were returned; `refusal`
+    with its `detail`, our own no; `rejected`, the upstream's no; `failure`, no reply at all.
+    """
+
+    outcome: Outcome
+    final: Event | None = None
+    refusal: str | None = None
+    detail: str = ""
+    rejected: Rejected | None = None
+    failure: Failure | None = None
+    usage: Usage = UNKNOWN_USAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    head: Head | None
+    events: Sequence[Event]
+    ended: Ended | None
+
+
+class Outbox:
+    def __init__(self, limit_bytes: int, stall_seconds: float) -> None:
+        self._limit = limit_bytes
+        self._stall_seconds = stall_seconds
+        self._head: Head | None = None
+        self._events: list[Event] = []
+        self._size = 0
+        self._ended: Ended | None = None
+        self._discarded = False
+        self._writing_since: float | None = None
+        self._filled = trio.lowlevel.ParkingLot()
+        self._drained = trio.lowlevel.ParkingLot()
+
+    @property
+    def ended(self) -> Ended | None:
+        return self._ended
+
+    def begin(self, head: Head) -> None:
+        """The head goes before the first event, in the same write."""
+        if not self._discarded:
+            self._head = head
+
+    async def put(self, events: Sequence[Event]) -> None:
+        """Add events. Raises ClientStalled when there is no room and the writer is stuck."""
+        self.inject(events)
+        if self._size > self._limit:
+            await self._wait_drained(self._limit)
+
+    def inject(self, events: Sequence[Event]) -> None:
+        """Add events of our own, whatever the limit: they are few and small."""
+        if self._discarded:
+            return
+        self._events.extend(events)
+        self._size += sum(len(event.raw) for event in events)
+        self._filled.unpark_all()
+
+    async def wait_taken(self) -> None:
+        """Until the writer has taken the last byte. Raises ClientStalled."""
+        if self._size or self._head is not None:
+            await self._wait_drained(0)
+
+    def discard(self) -> None:
+        """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
+        self._events, self._size, self._head = [], 0, None
+        self._discarded = True
+        self._drained.unpark_all()
+
+    def end(self, ended: Ended) -> None:
+        """Set how the turn ended. The first word stands."""
+        if self._ended is None:
+            self._ended = ended
+            self._filled.unpark_all()
+
+    async def take(self) -> Taken:
+        """Everything there is; waits while there is nothing."""
+        self._writing_since = None
+        while not self._events and self._ended is None:
+            await self._filled.park()
+        taken = Taken(head=self._head, events=self._events, ended=self._ended)
+        self._head, self._events, self._size = None, [], 0
+        self._writing_since = trio.current_time()
+        self._drained.unpark_all()
+        return taken
+
+    def stalled_seconds(self) -> float:
+        """For how long the writer has been busy with what it took last."""
+        since = self._writing_since
+        return 0.0 if since is None or self._ended else trio.current_time() - since
+
+    async def _wait_drained(self, limit: int) -> None:
+        while self._size > limit or (limit == 0 and self._head is not None):
+            with trio.move_on_after(self._stall_seconds) as scope:
+                await self._drained.park()
+            if scope.cancelled_caught:
+                raise ClientStalled

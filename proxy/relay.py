@@ -1,0 +1,131 @@
+"""Relay: from one upstream reply to the outbox, the terminal event held back."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import trio
+
+from proxy.exchange import Exchange, Progress
+from proxy.headers import downward, find
+from proxy.outbox import Ended, Head, Outbox, Outcome, Rejected
+from proxy.responses import complete_usage
+from proxy.upstream.base import Failure, UpstreamReply
+from proxy.upstream.sse import Event, Splitter
+
+REJECTION_BYTES = 2**20
+"""An upstream's error body is read up to here; what a person or a client reads is far less."""
+LINGER_SECONDS = 0.005
+"""The end of a body nearly always comes with its last event; reading it keeps the connection."""
+
+_OUTCOMES: Final = MappingProxyType(
+    {
+        "response.completed": Outcome.COMPLETED,
+        "response.incomplete": Outcome.INCOMPLETE,
+        "response.failed": Outcome.FAILED,
+        "error": Outcome.FAILED,
+    }
+)
+
+
+def cut(progress: Progress, how: str) -> Ended | Failure:
+    """The stream broke: a failure that may be tried again before the commit, a cut after it."""
+    if progress.ended is not None:
+        return progress.ended
+    if progress.committed_at is not None:
+        return Ended(outcome=Outcome.CUT, detail=how)
+    return Failure(status=502, code="upstream_cut", message=how, retriable=True)
+
+
+@dataclass(slots=True)
+class Relay:
+    """From one reply to the outbox."""
+
+    reply: UpstreamReply
+    exchange: Exchange
+    outbox: Outbox
+    progress: Progress
+    silence_seconds: float
+
+    async def run(self, *, streamed: bool) -> Ended | Failure:
+        if not 200 <= self.reply.status < 300:
+            return await self._reject()
+        kind = find(self.reply.headers, b"content-type") or ""
+        if kind.startswith("text/event-stream") or (streamed and not kind):
+            return await self._stream()
+        if not self.exchange.streams_only:
+            return await self._whole()
+        return Failure(
+            status=502,
+            code="upstream_unusable",
+            message=f"the upstream answered with {kind or 'no content type'}, not a stream",
+            retriable=False,
+        )
+
+    async def _stream(self) -> Ended | Failure:
+        splitter = Splitter()
+        early: list[Event] = []  # comments before the first event commit to nothing
+        while True:
+            chunk = await self.reply.read()
+            events = splitter.feed(chunk) if chunk else splitter.close()
+            self.progress.bytes_down += len(chunk)
+            if self.progress.committed_at is None and events:
+                events = early + events
+                if all(event.data is None for event in events):
+                    early, events = events, []
+                else:
+                    self._commit()
+            if events and (ended := await self._forward(events)) is not None:
+                return ended
+            if not chunk:
+                return cut(self.progress, "the stream ended without a terminal event")
+            if self.progress.committed_at is not None:
+                self._still_patient()
+
+    async def _forward(self, events: list[Event]) -> Ended | None:
+        for index, event in enumerate(events):
+            self.exchange.observe(event)
+            if event.terminal:
+                final, usage = complete_usage(event)
+                outcome = _OUTCOMES[event.type]
+                ended = Ended(outcome=outcome, final=final, usage=usage)
+                self.progress.ended = ended  # from here it has ended, even if cancelled
+                if index:
+                    await self.outbox.put(events[:index])
+                await self._linger()
+                return ended
+        await self.outbox.put(events)
+        return None
+
+    async def _whole(self) -> Ended:
+        while chunk := await self.reply.read():
+            if self.progress.committed_at is None:
+                self._commit()
+            self._still_patient()
+            self.progress.bytes_down += len(chunk)
+            await self.outbox.put([Event(chunk, None, "")])
+        if self.progress.committed_at is None:
+            self._commit()
+        return Ended(outcome=Outcome.COMPLETED)
+
+    async def _reject(self) -> Ended:
+        body = bytearray()
+        while len(body) < REJECTION_BYTES and (chunk := await self.reply.read()):
+            body += chunk
+        rejected = Rejected(
+            status=self.reply.status, headers=downward(self.reply.headers), body=bytes(body)
+        )
+        return Ended(outcome=Outcome.UPSTREAM_REFUSED, rejected=rejected)
+
+    async def _linger(self) -> None:
+        with trio.move_on_after(LINGER_SECONDS):
+            while await self.reply.read():
+                pass
+
+    def _commit(self) -> None:
+        self.progress.committed_at = trio.current_time()
+        self._still_patient()
+        self.outbox.begin(Head(status=self.reply.status, headers=downward(self.reply.headers)))
+
+    def _still_patient(self) -> None:
+        self.progress.patience.deadline = trio.current_time() + self.silence_seconds

@@ -1,0 +1,95 @@
+"""serve: one process from its lock to its last byte; the service nursery, and signals.
+
+The service nursery owns everything that outlives a turn: connections, the control socket, the
+signal watcher. It is cancelled when the drain is over.
+"""
+
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import trio
+
+from proxy.config import Config
+from proxy.config import Server as ServerSettings
+from proxy.errors import ConfigError
+from proxy.home import locked, serve_control
+from proxy.runtime import Runtime, open_runtime
+from proxy.server import Server
+from proxy.status import status
+
+logger = logging.getLogger("turnlane")
+
+BACKLOG = 1024
+WANTED_FILES = 65536
+"""Open files: a WebSocket and its upstream connection are two; a default of 1,024 is soon gone."""
+
+
+async def serve(
+    config: Config,
+    say: Callable[[str], None],
+    *,
+    task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until a signal has been drained; `say` is told the base URL once it is ready.
+
+    Raises ConfigError when the home or the address cannot be had.
+    """
+    _raise_file_limit()
+    with locked(config.home) as control, _listen(config.server) as listening:
+        async with open_runtime(config) as runtime, trio.open_nursery() as service:
+            service.start_soon(_watch_signals, runtime, service.cancel_scope)
+            await service.start(serve_control, control, lambda asked: _answer(runtime, asked))
+            say(_url(listening))
+            task_status.started(runtime)
+            await Server(runtime).serve(trio.SocketListener(listening), service)
+            service.cancel_scope.cancel()
+
+
+def _answer(runtime: Runtime, asked: dict[str, Any]) -> dict[str, Any]:
+    """The commands of the control socket."""
+    if asked.get("command") == "status":
+        return status(runtime)
+    return {"error": f"unknown command {asked.get('command')!r}"}
+
+
+async def _watch_signals(runtime: Runtime, service: trio.CancelScope) -> None:
+    """The first signal drains, the second ends at once."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if runtime.admission.draining:
+                service.cancel()
+                return
+            seconds = runtime.config.server.drain_seconds
+            logger.info("draining for up to %g s; a second signal ends at once", seconds)
+            runtime.admission.close_door(seconds)
+
+
+def _listen(server: ServerSettings) -> trio.socket.SocketType:
+    """A listening socket, to be closed by its `with`. Raises ConfigError."""
+    plain = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET)
+    try:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        plain.bind((server.host, server.port))
+        plain.listen(BACKLOG)
+    except OSError as error:
+        plain.close()
+        where = f"{server.host}:{server.port}"
+        raise ConfigError("server.port", f"cannot listen on {where}: {error}") from error
+    plain.setblocking(False)
+    return trio.socket.from_stdlib_socket(plain)
+
+
+def _url(listening: trio.socket.SocketType) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,124 @@
+"""Server: accepts, and serves one guarded hypercorn connection at a time until a drain is over.
+
+Theory of operation
+-------------------
+trio accepts; each connection runs hypercorn's protocol in a handler of its own, which catches what
+escapes, so one connection cannot take the server down.
+
+A drain begins when admission's door closes: new asks are refused with the seconds left, idle
+connections go at once and busy ones after their turn, for up to the seconds of the drain.
+"""
+
+import logging
+import socket
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config as HypercornConfig
+from hypercorn.trio.worker_context import WorkerContext
+
+from proxy.connection import Connection, ConnectionEnded
+from proxy.ingress.app import App
+from proxy.runtime import Runtime
+from proxy.wire import Wire
+
+logger = logging.getLogger("turnlane")
+
+LAST_BYTES_SECONDS = 1.0
+"""After the last turn: for final bytes and Close frames to leave."""
+ACCEPT_AGAIN_SECONDS = 0.1
+KEEPALIVE_IDLE_SECONDS = 10
+KEEPALIVE_INTERVAL_SECONDS = 5
+
+
+class Server:
+    """What serves connections: built once per listening socket."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._app = ASGIWrapper(App(runtime))  # type: ignore[arg-type]  # plain mappings here
+        self._context = WorkerContext(None)
+        self._hypercorn = _hypercorn_config(runtime)
+        self._places = trio.CapacityLimiter(runtime.config.server.connections)
+        self._open = 0
+        self._closed = trio.lowlevel.ParkingLot()
+
+    async def serve(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        """Accept into `connections`; returns when a drain is over. Accepting goes on meanwhile:
+        who asks anew is told that turnlane is draining."""
+        connections.start_soon(self._accept, listener, connections)
+        await self._runtime.admission.door_closed.wait()
+        await self._context.terminated.set()  # hypercorn lets idle connections go
+        with trio.move_on_after(self._runtime.admission.drain_seconds_left):
+            await self._runtime.admission.wait_idle()
+            with trio.move_on_after(LAST_BYTES_SECONDS):
+                while self._open:
+                    await self._closed.park()
+
+    async def _accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        """Take a place first: with none left, new connections wait in the backlog."""
+        while True:
+            place = object()
+            await self._places.acquire_on_behalf_of(place)
+            stream = await _next(listener)
+            self._open += 1
+            connections.start_soon(self._connection, stream, place)
+
+    async def _connection(self, stream: trio.SocketStream, place: object) -> None:
+        """One connection's fault is its own: nothing but cancellation leaves here."""
+        stall_seconds = self._runtime.config.client.stall_seconds
+        try:
+            _tune(stream.socket, stall_seconds)
+            wire = Wire(stream, stall_seconds)
+            await Connection(self._app, self._hypercorn, self._context, wire).run()
+        except* Exception as error:
+            if not _is_ordinary(error):
+                logger.exception("a connection failed", exc_info=error)
+        finally:
+            stream.socket.close()
+            self._places.release_on_behalf_of(place)
+            self._open -= 1
+            self._closed.unpark_all()
+
+
+def _hypercorn_config(runtime: Runtime) -> HypercornConfig:
+    client = runtime.config.client
+    config = HypercornConfig()
+    config.h11_max_incomplete_size = client.header_bytes
+    config.websocket_max_message_size = client.message_bytes
+    config.websocket_ping_interval = client.ping_seconds
+    config.keep_alive_timeout = runtime.config.server.keep_alive_seconds
+    config.keep_alive_max_requests = 2**62
+    config.include_server_header = False
+    config.errorlog = logging.getLogger("turnlane.hypercorn")
+    return config
+
+
+async def _next(listener: trio.SocketListener) -> trio.SocketStream:
+    """The next connection; running out of files is waited out, not died of."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as error:
+            logger.warning("cannot accept: %s", error.strerror)
+            await trio.sleep(ACCEPT_AGAIN_SECONDS)
+
+
+def _tune(sock: trio.socket.SocketType, stall_seconds: float) -> None:
+    """Find dead peers: keep-alive probes and, where there is one, a bound on unacked bytes."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_USER_TIMEOUT", int(stall_seconds * 1000)),
+    ):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _is_ordinary(error: BaseException) -> bool:
+    """A peer that left, or was told to."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_ordinary(inner) for inner in error.exceptions)
+    ordinary = (ConnectionEnded, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
+    return isinstance(error, ordinary)

@@ -1,0 +1,1 @@
+"""Upstream: physical sends to a model service, and what comes back."""
