@@ -1,15 +1,13 @@
-"""A user who interrupts a turn and asks the next thing in the same moment, and one who steers."""
+"""A user who interrupts a turn and asks the next thing in the same moment."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 import trio
 
 from tests.codex.appserver import AppServer, start_app_server
-from tests.codex.checks import assert_clean, spoken_inputs
-from tests.codex.cli import Codex, with_provider
+from tests.codex.checks import assert_clean
+from tests.codex.cli import Codex
 from tests.codex.events import beginning, completed, item_done, message, text_delta
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
@@ -20,7 +18,6 @@ pytestmark = pytest.mark.codex
 HANG_UP_SECONDS = 1.0
 MOMENTS = 40
 MOMENT_SECONDS = 0.003
-LITE_MODEL = "gpt-6-sol"
 
 
 def speak_for_ever(request: Request) -> list[Step]:
@@ -108,60 +105,3 @@ async def test_an_interrupt_at_any_moment_leaves_nothing_behind(
     assert tap.received("error") == []
     await server.stop()
     await assert_clean(turnlane, server.everything())
-
-
-async def steer_once(server: AppServer, upstream: Upstream) -> Request:
-    """Say more while the first turn of a new thread speaks; the request that was cut."""
-    thread = await server.start_thread()
-    upstream.script = speak_for_ever
-    turn = await server.begin_turn(thread, "first words")
-    request = await upstream.requests.wait_length(1)
-    await server.wait_note("item/agentMessage/delta", lambda _: True)
-
-    upstream.script = answer("steered answer")
-    await server.steer(thread, turn, "steering words")
-    await upstream.wait_ended(request, seconds=HANG_UP_SECONDS)
-    assert (await server.wait_turn(turn))["status"] == "completed"
-    assert (await server.turn(thread, "last words"))["status"] == "completed"
-    return request
-
-
-async def test_a_steered_turn_goes_on_with_the_new_words(
-    binary: Path,
-    tmp_path: Path,
-    upstream: Upstream,
-    turnlane: Turnlane,
-    tap: Tap,
-    nursery: trio.Nursery,
-    websockets: bool,
-) -> None:
-    root = tmp_path / "client"
-    codex = with_provider(binary, root, tap.url, websockets=websockets, model=LITE_MODEL)
-    server = await start_app_server(nursery, codex)
-    request = await steer_once(server, upstream)
-
-    assert request.hung_up
-    cut, steered, last = upstream.requests.entries
-    assert steered.input[: len(cut.input)] == cut.input
-    assert [steered.says(words) for words in ("steering words", "last words")] == [True, False]
-    assert [last.says(words) for words in ("steering words", "last words")] == [True, True]
-    assert {seen.headers["x-openai-internal-codex-responses-lite"] for seen in (cut, last)} == {
-        "true"
-    }
-    if websockets:
-        assert_interrupted_in_place(tap)
-        assert [seen.input for seen in (cut, steered, last)] == spoken_inputs(tap)
-    await server.stop()
-    await assert_clean(turnlane, server.everything())
-
-
-def assert_interrupted_in_place(tap: Tap) -> None:
-    """One socket; the interrupt names the response, and the next frame continues it."""
-    assert len(tap.websockets) == 1
-    (interrupt,) = tap.sent("response.interrupt")
-    (ended,) = tap.received("response.incomplete")
-    assert ended["response"]["id"] == interrupt["response_id"]
-    assert ended["response"]["incomplete_details"] == {"reason": "interrupted"}
-    _prewarm, _first, steered, _last = tap.sent()
-    assert steered["previous_response_id"] == interrupt["response_id"]
-    assert len(steered["input"]) == 1
