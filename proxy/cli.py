@@ -46,7 +46,7 @@ def serve(
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        trio.run(run, settings, lambda url: typer.echo(f"turnlane {__version__} ready on {url}"))
+        trio.run(run, settings, _say_ready)
     except ConfigError as error:
         _complain(error)
 
@@ -74,6 +74,15 @@ def recall(context: typer.Context) -> None:
 def version() -> None:
     """Print the version."""
     typer.echo(__version__)
+
+
+def _say_ready(url: str) -> None:
+    """The first line is for scripts that wait for it, the rest for a person."""
+    typer.echo(f"turnlane {__version__} ready on {url}")
+    typer.echo(
+        "To connect Codex, put this line at the top of ~/.codex/config.toml and start Codex anew:"
+        f'\n\n    openai_base_url = "{url}/v1"\n'
+    )
 
 
 def _settings(
