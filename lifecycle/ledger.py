@@ -1,29 +1,32 @@
 """Ledger: who holds a lane, a permit and memory, decided in one synchronous step for all of them.
 
 Rules for this file: pure (no trio, no clock, no I/O); every count is derived from what is held, or
-is a total that only grows; a refusal changes nothing but those totals.
+is a total that only grows (lanes are counted in `lanes.py`, bytes in `memory.py`); a refusal
+changes nothing but those totals.
 
 Theory of operation
 -------------------
 A *lease* is held or it is not. Asking for one has three answers: granted, refused, or *waiting*:
 the lane is held by an earlier lease and this ask will succeed it. A waiting ask is already paid
 for: it inherits the earlier lease's permit and lane, and the ledger has set aside what it needs
-beyond them (a lane of its own if it names another one, the bytes by which its body is larger). So
-nobody who asks in between can take its place, and passing on cannot fail: `give_back` releases the
-earlier lease and grants the waiting one before it returns.
+beyond them (a lane if it leaves none behind, the bytes by which its body is larger). So nobody who
+asks in between can take its place, and passing on cannot fail: `give_back` releases the earlier
+lease and grants the waiting one before it returns.
 
-A lane has at most one waiting successor, and so has a lease. Two ways lead there: another
-connection asks for a lane that is held (`ask`), or the connection that holds a lease replaces its
-own turn (`succeed`). The second may name another lane; then that lane must be free.
+A lane has at most one waiting successor, and so has a lease, whichever lane that one names. Two
+ways lead there: another connection asks for a lane that is held (`ask`), or the connection that
+holds a lease replaces its own turn (`succeed`). The second may name another lane; then that lane
+must be free.
 """
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId
 from lifecycle.errors import Refusal
+from lifecycle.lanes import NO_PLACES, Lanes, Places, places_to_open
 from lifecycle.limits import Limits
 from lifecycle.memory import MemoryGate, MemoryStatistics, Reservation
 
@@ -48,6 +51,7 @@ class Waiting:
     ask: Ask
     earlier: LeaseId
     extra: Reservation  # bytes beyond those that it inherits
+    places: Places  # lanes beyond the one that it inherits
     lease_id: LeaseId | None = None
     superseded: bool = False
 
@@ -56,13 +60,6 @@ class Waiting:
 class _Held:
     ask: Ask
     memory: Reservation
-
-
-@dataclass(slots=True)
-class _Lane:
-    worker: bool
-    holders: set[LeaseId] = field(default_factory=set)
-    successor: Waiting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +106,8 @@ class Ledger:
         self._ids = count(1)
         self._held: dict[LeaseId, _Held] = {}
         self._waiting: dict[LeaseId, Waiting] = {}  # by the lease that each succeeds
-        self._lanes: dict[LaneId, _Lane] = {}
+        self._lanes = Lanes(limits)
         self._totals = Counter[str]()
-        self._peak_lanes = 0
         self._peak_turns = 0
 
     @property
@@ -122,11 +118,11 @@ class Ledger:
         """Decide in SPEC's order: draining, lane, lane capacity, turns, memory."""
         if self.draining:
             return self.refuse(Refusal.DRAINING)
-        lane = self._lanes.get(ask.lane) if ask.lane is not None else None
-        if lane is not None:
-            if lane.successor is not None:
+        if ask.lane is not None and self._lanes.in_use(ask.lane):
+            free = self._lanes.holders(ask.lane) - self._waiting.keys()
+            if not free or self._lanes.followed(ask.lane) is not None:
                 return self.refuse(Refusal.LANE_BUSY)
-            return self._wait_behind(next(iter(lane.holders)), ask)
+            return self._wait_behind(min(free), ask, NO_PLACES)
         return self._admit(ask)
 
     def succeed(
@@ -135,13 +131,16 @@ class Ledger:
         """Let `ask` take over `earlier` when that is given back; `instead_of` gives way to it."""
         if self.draining:
             return self.refuse(Refusal.DRAINING)
-        if self._waiting.get(earlier) is not instead_of:
+        if instead_of is not None and instead_of.lease_id is not None:  # it is the earlier one now
+            earlier, instead_of = instead_of.lease_id, None
+        held = self._held[earlier].ask.lane
+        if self._waiting.get(earlier) is not instead_of or self._is_taken(ask.lane, held, earlier):
             return self.refuse(Refusal.LANE_BUSY)
-        if ask.lane is not None:
-            refusal = self._succession_refusal(ask, self._held[earlier].ask.lane, instead_of)
-            if refusal is not None:
-                return self.refuse(refusal)
-        return self._wait_behind(earlier, ask, instead_of)
+        places = self._lanes.beyond(ask, held)
+        freed = instead_of.places if instead_of is not None else NO_PLACES
+        if not self._lanes.fit(places, freed):
+            return self.refuse(Refusal.LANES_AT_CAPACITY)
+        return self._wait_behind(earlier, ask, places, instead_of)
 
     def share(self, waiting: Waiting) -> Granted | Refused:
         """Stop waiting and run beside the holder of the lane, if there is room for both."""
@@ -149,9 +148,9 @@ class Ledger:
         return self._admit(waiting.ask)
 
     def abandon(self, waiting: Waiting) -> None:
-        """Free what a waiting ask had set aside. It must not have been granted."""
-        if waiting.lease_id is not None:
-            raise RuntimeError("granted already: give the lease back instead")
+        """Free what a waiting ask had set aside. It must still be waiting."""
+        if self._waiting.get(waiting.earlier) is not waiting:
+            raise RuntimeError("this ask waits no longer: it was granted, superseded or abandoned")
         self._forget(waiting)
         waiting.extra.give_back()
 
@@ -159,9 +158,8 @@ class Ledger:
         """Release a lease; returns the waiting ask that holds it from here, if there is one."""
         held = self._held.pop(lease_id)  # a second give_back raises KeyError
         waiting = self._waiting.get(lease_id)
-        if waiting is not None:
-            self._forget(waiting)
-        self._leave_lane(held.ask.lane, lease_id)
+        if held.ask.lane is not None:
+            self._lanes.leave(held.ask.lane, lease_id)
         held.memory.give_back()
         self._observe("released", lease_id)
         if waiting is not None:
@@ -169,26 +167,28 @@ class Ledger:
             fitted = waiting.extra.resize(waiting.ask.body_bytes)
             assert fitted, "a waiting ask has its bytes set aside"
             waiting.lease_id = self._grant(waiting.ask, waiting.extra)
+            self._forget(waiting)
         return waiting
 
     def grow(self, lease_id: LeaseId, extra_bytes: int) -> bool:
         """Hold more bytes under a lease; False when they do not fit, and nothing has changed."""
+        if extra_bytes < 0:  # a successor counts on what it is to inherit
+            raise ValueError("a lease does not shrink")
         return self._held[lease_id].memory.grow(extra_bytes)
 
     def holders(self, lane: LaneId) -> frozenset[LeaseId]:
-        return frozenset(self._lanes[lane].holders) if lane in self._lanes else frozenset()
+        return self._lanes.holders(lane)
 
     def statistics(self) -> LedgerStatistics:
-        active = sum(1 for lane in self._lanes.values() if lane.holders)
-        totals = self._totals
+        lanes, totals = self._lanes, self._totals
         return LedgerStatistics(
             lanes=LaneStatistics(
-                active=active,
-                peak=self._peak_lanes,
-                peak_retained_bytes=self._peak_lanes * LANE_ID_BYTES,
+                active=lanes.active,
+                peak=lanes.peak,
+                peak_retained_bytes=lanes.peak * LANE_ID_BYTES,
                 admitted=totals["lanes_admitted"],
                 refused=totals["lanes_refused"],
-                retained_bytes=active * LANE_ID_BYTES,
+                retained_bytes=lanes.active * LANE_ID_BYTES,
                 limit=self._limits.lanes,
             ),
             turns=TurnStatistics(
@@ -201,36 +201,19 @@ class Ledger:
             memory=self.memory.statistics(),
         )
 
-    # Deciding: these return a refusal or None, and change nothing.
-
-    def _lane_refusal(self, ask: Ask) -> Refusal | None:
-        """The lane named by `ask` is to be opened: is there one left for it?"""
-        assert ask.lane is not None
-        if ask.lane in self._lanes:
-            return Refusal.LANE_BUSY
-        workers = sum(1 for lane in self._lanes.values() if lane.worker)
-        kept = ask.worker and workers >= self._limits.lanes - self._limits.lanes_kept
-        if kept or len(self._lanes) >= self._limits.lanes:
-            return Refusal.LANES_AT_CAPACITY
-        return None
-
-    def _succession_refusal(
-        self, ask: Ask, held: LaneId | None, instead_of: Waiting | None
-    ) -> Refusal | None:
-        """`ask` is to follow a lease in lane `held`: may it have the lane that it names?"""
-        assert ask.lane is not None
-        lane = self._lanes.get(ask.lane)
-        if lane is not None and lane.successor is not None:
-            return None if lane.successor is instead_of else Refusal.LANE_BUSY
-        return None if ask.lane == held else self._lane_refusal(ask)
+    def _is_taken(self, lane: LaneId | None, held: LaneId | None, earlier: LeaseId) -> bool:
+        """Whether others hold `lane` or will, so that the successor of `earlier` cannot."""
+        if lane is None or not self._lanes.in_use(lane):
+            return False
+        followed = self._lanes.followed(lane)
+        return followed != earlier if followed is not None else lane != held
 
     # Acting.
 
     def _admit(self, ask: Ask) -> Granted | Refused:
-        if ask.lane is not None and ask.lane not in self._lanes:
-            refusal = self._lane_refusal(ask)
-            if refusal is not None:
-                return self.refuse(refusal)
+        opens = ask.lane is not None and not self._lanes.in_use(ask.lane)
+        if opens and not self._lanes.fit(places_to_open(ask)):
+            return self.refuse(Refusal.LANES_AT_CAPACITY)
         if len(self._held) >= self._limits.turns:
             return self.refuse(Refusal.TURNS_AT_CAPACITY)
         memory = self.memory.reserve(ask.body_bytes)
@@ -239,7 +222,7 @@ class Ledger:
         return Granted(self._grant(ask, memory))
 
     def _wait_behind(
-        self, earlier: LeaseId, ask: Ask, instead_of: Waiting | None = None
+        self, earlier: LeaseId, ask: Ask, places: Places, instead_of: Waiting | None = None
     ) -> Waiting | Refused:
         beyond = max(0, ask.body_bytes - self._held[earlier].memory.size)
         freed = 0 if instead_of is None else instead_of.extra.size
@@ -250,21 +233,19 @@ class Ledger:
             instead_of.superseded = True
         extra = self.memory.reserve(beyond)
         assert extra is not None, "it was seen to fit"
-        waiting = Waiting(ask, earlier, extra)
-        self._waiting[earlier] = waiting
+        waiting = self._waiting[earlier] = Waiting(ask, earlier, extra, places)
         if ask.lane is not None:
-            self._lanes.setdefault(ask.lane, _Lane(ask.worker)).successor = waiting
+            self._lanes.follow(ask.lane, earlier, places, worker=ask.worker)
         return waiting
 
     def _grant(self, ask: Ask, memory: Reservation) -> LeaseId:
         lease_id = LeaseId(next(self._ids))
         self._held[lease_id] = _Held(ask, memory)
         if ask.lane is not None:
-            self._lanes.setdefault(ask.lane, _Lane(ask.worker)).holders.add(lease_id)
+            self._lanes.enter(ask.lane, lease_id, worker=ask.worker)
             self._totals["lanes_admitted"] += 1
         self._totals["turns_admitted"] += 1
         self._peak_turns = max(self._peak_turns, len(self._held))
-        self._peak_lanes = max(self._peak_lanes, sum(1 for x in self._lanes.values() if x.holders))
         self._observe("admitted", lease_id)
         return lease_id
 
@@ -277,15 +258,4 @@ class Ledger:
     def _forget(self, waiting: Waiting) -> None:
         del self._waiting[waiting.earlier]
         if waiting.ask.lane is not None:
-            self._lanes[waiting.ask.lane].successor = None
-            self._close_if_unused(waiting.ask.lane)
-
-    def _leave_lane(self, lane: LaneId | None, lease_id: LeaseId) -> None:
-        if lane is not None:
-            self._lanes[lane].holders.remove(lease_id)
-            self._close_if_unused(lane)
-
-    def _close_if_unused(self, lane: LaneId) -> None:
-        entry = self._lanes[lane]
-        if not entry.holders and entry.successor is None:
-            del self._lanes[lane]
+            self._lanes.unfollow(waiting.ask.lane, waiting.places)

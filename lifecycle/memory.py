@@ -50,9 +50,9 @@ class MemoryGate:
         spared = keep.size if keep is not None and keep in self._evictable else 0
         if not self.fits(extra + spared):
             return False
-        for reservation in list(self._evictable):
-            if reservation is not keep:
-                self._evictable[reservation]()  # its owner gives the reservation back
+        for reservation, evict in list(self._evictable.items()):
+            if reservation is not keep and reservation in self._evictable:
+                evict()  # its owner gives the reservation back, and others of its own if it likes
             if self._held + extra <= self._limit:
                 break
         return True
