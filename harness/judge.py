@@ -59,11 +59,10 @@ def _missing(evidence: Evidence) -> Iterator[str]:
 def _wrong_ends(rows: Rows, evidence: Evidence) -> Iterator[str]:
     for planned, seen in rows:
         refused = seen.refused
-        if seen.end not in ends_allowed(planned.fault, evidence.plan.transport):
-            told = f" ({refused})" if refused else ""
-            yield f"{planned.where} {planned.fault or ''} {seen.end}{told}"
-        elif refused and refused.status not in statuses_allowed(planned.fault):
-            yield f"{planned.where} {planned.fault or ''} refused with {refused.status}"
+        told = f" with {refused}" if refused else ""
+        right = seen.end in ends_allowed(planned.fault, evidence.plan.transport)
+        if not right or (refused and refused.status not in statuses_allowed(planned.fault)):
+            yield f"{planned.where} {seen.end}{told}"
 
 
 def _wrong_calls(rows: Rows) -> Iterator[str]:
@@ -92,10 +91,11 @@ def _crossed(rows: Rows, evidence: Evidence) -> Iterator[str]:
 
 
 def _wrong_sends(rows: Rows, evidence: Evidence) -> Iterator[str]:
-    for planned, _seen in rows:
+    for planned, seen in rows:
         sends = evidence.sends.get(planned.exchange.tag, 0)
-        if sends not in sends_allowed(planned.fault):
-            yield f"{planned.where} {planned.fault or ''} sent {sends} times"
+        allowed = range(1) if seen.refused_here else sends_allowed(planned.fault)
+        if sends not in allowed:
+            yield f"{planned.where} sent {sends} times"
 
 
 def _not_cut(rows: Rows, evidence: Evidence) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _not_cut(rows: Rows, evidence: Evidence) -> Iterator[str]:
         tag = planned.exchange.tag
         sends, cuts = evidence.sends.get(tag, 0), evidence.cuts.get(tag, 0)
         if planned.fault in UNTIL_CUT and cuts != sends:
-            yield f"{planned.where} {planned.fault}: sent {sends} times, cut {cuts} times"
+            yield f"{planned.where}: sent {sends} times, cut {cuts} times"
         if planned.fault not in UNTIL_CUT and cuts:
             yield f"{planned.where}: cut although its client was there"
 
@@ -115,4 +115,4 @@ def _without_advice(rows: Rows, evidence: Evidence) -> Iterator[str]:
     for planned, seen in rows:
         must = frames or planned.fault is Fault.STATUS_429
         if must and seen.refused and not seen.refused.says_when:
-            yield f"{planned.where} {planned.fault or ''} {seen.refused}"
+            yield f"{planned.where} {seen.refused}"

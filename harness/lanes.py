@@ -72,7 +72,7 @@ def _wrong_refusal(seen: Seen) -> Iterator[str]:
     if refused is None:
         yield f"{seen.session} {seen.end}"
         return
-    said = (refused.status, refused.code, refused.headers.get("x-turnlane-refusal"))
+    said = (refused.status, refused.code, refused.reason)
     if said != (503, "server_busy", "lanes_at_capacity"):
         yield f"{seen.session} was told {said}"
     if not refused.says_when:

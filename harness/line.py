@@ -42,14 +42,18 @@ class Refused:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def reason(self) -> str:
+        """Why turnlane itself refused; empty when the no came from somebody else."""
+        return self.headers.get("x-turnlane-refusal", "")
+
+    @property
     def says_when(self) -> bool:
         """Whether it advises a wait that Codex obeys: whole seconds, at least one."""
         advice = self.headers.get("retry-after", "")
         return advice.isdecimal() and int(advice) >= 1
 
     def __str__(self) -> str:
-        reason = self.headers.get("x-turnlane-refusal", "")
-        return " ".join(filter(None, (str(self.status), self.code, reason, self.message)))
+        return " ".join(filter(None, (str(self.status), self.code, self.reason or self.message)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,8 @@ class Planned:
     @property
     def where(self) -> str:
         exchange = self.exchange
-        return f"{self.session.name} turn {exchange.turn} {exchange.step} #{exchange.attempt}"
+        fault = f" {self.fault}" if self.fault else ""
+        return f"{self.session.name} turn {exchange.turn} {exchange.step} {exchange.attempt}{fault}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

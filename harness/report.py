@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from harness.evidence import Evidence
 from harness.faults import End
@@ -83,9 +84,10 @@ def table(evidence: Evidence, checks: Sequence[Check]) -> RenderableType:
     judged = Table(title=title, title_justify="left")
     judged.add_column("check")
     judged.add_column("verdict", no_wrap=True)
-    judged.add_column("detail", overflow="fold")
+    judged.add_column("detail")
     for check in checks:
-        judged.add_row(check.says, check.verdict, check.detail, style=_STYLES[check.verdict])
+        detail = Text(check.detail, overflow="fold")
+        judged.add_row(check.says, check.verdict, detail, style=_STYLES[check.verdict])
     shown = Table("figure", "value", title="shown, not judged", title_justify="left")
     met = {f"fault {fault}": count for fault, count in fault_counts(evidence).items()}
     for name, value in {**figures(evidence), **met}.items():

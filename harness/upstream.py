@@ -96,6 +96,8 @@ class Upstream:
             with suppress(trio.BrokenResourceError):  # written to a peer that went away: cut
                 played = await self._perform(http, arrival)
             nursery.cancel_scope.cancel()
+        if played is Played.SERVED:
+            await http.end()
         return played
 
     async def _perform(self, http: "_Connection", arrival: Arrival) -> Played:
@@ -112,7 +114,6 @@ class Upstream:
                     return Played.DROPPED
                 case UntilCut():
                     await trio.sleep_forever()
-        await http.end()
         return Played.SERVED
 
 
@@ -161,7 +162,9 @@ class _Connection:
         await self._send(h11.Data(data=data))
 
     async def end(self) -> None:
-        await self._send(h11.EndOfMessage())
+        """End a stream. A peer that has read the terminal event need not wait for this."""
+        if self._http.our_state is h11.SEND_BODY:
+            await self._send(h11.EndOfMessage())
 
     async def _head(self, status: int, headers: Headers, content_type: str) -> None:
         fields = [("content-type", content_type), *headers]

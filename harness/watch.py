@@ -27,6 +27,11 @@ class Seen:
     refused: Refused | None
     seconds: float
 
+    @property
+    def refused_here(self) -> bool:
+        """Whether turnlane refused it, so that nobody was asked."""
+        return self.refused is not None and bool(self.refused.reason)
+
 
 class Watch:
     def __init__(self, session: SessionPlan, exchange: Exchange) -> None:

@@ -7,8 +7,8 @@ from harness.faults import Fault, Transport, kinds
 from harness.plan import MOST_CALLS, Pace, make_plan
 
 SEEDS = st.integers(0, 2**32)
-SESSIONS = st.integers(1, 64)
-ROUNDS = st.integers(1, 12)
+SESSIONS = st.integers(1, 12)
+ROUNDS = st.integers(1, 5)
 TRANSPORTS = st.sampled_from(Transport)
 
 
