@@ -34,6 +34,7 @@ from proxy.turns import run_turn
 from proxy.upstream.sse import Event
 
 GOING_AWAY: Final = 1001
+TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
@@ -212,12 +213,20 @@ class Socket:
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
-        if self._unfinished is None or self._unfinished.resize(unfinished):
+        if self._unfinished is None:
             return
+        if unfinished > self._runtime.config.client.message_bytes:
+            self._stop("too_large", TOO_BIG)  # hypercorn has said so already, and drops the rest
+        elif not self._unfinished.resize(unfinished):
+            self._stop(Refusal.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
+
+    def _stop(self, reason: str, code: int) -> None:
+        """Refuse a message that is still arriving: the socket cannot go on behind it."""
+        assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
-        self._refuse(Refusal.MEMORY_AT_CAPACITY)
-        self._to_write.send_nowait(_Close(TRY_AGAIN_LATER))
+        self._refuse(reason)
+        self._to_write.send_nowait(_Close(code))
 
     # Turns.
 
