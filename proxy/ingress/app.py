@@ -9,10 +9,11 @@ import msgspec
 from proxy.ingress import replies
 from proxy.ingress.ask import from_headers
 from proxy.ingress.body import Body
+from proxy.ingress.deny import deny
 from proxy.ingress.http import Receive, Scope, Send, answer_early, serve_responses
 from proxy.ingress.models import serve_models
 from proxy.ingress.origin import foreign
-from proxy.ingress.websocket import deny, serve_websocket
+from proxy.ingress.websocket import serve_websocket
 from proxy.runtime import Runtime
 from proxy.status import status
 

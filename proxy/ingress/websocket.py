@@ -21,8 +21,8 @@ import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
 from proxy.frames import Create, Ignored, Interrupt, Unusable, read_frame
-from proxy.ingress import replies
 from proxy.ingress.ask import from_frame, from_headers
+from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.ingress.http import Receive, Scope, Send
 from proxy.ingress.socketturn import SocketTurn
@@ -71,18 +71,6 @@ async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send
                 socket.forget()
     except AdmissionRefused as no:
         await deny(runtime, scope, send, no.refusal)
-
-
-async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: str = "") -> None:
-    """Answer the handshake with a plain HTTP response."""
-    identity = from_headers(scope["headers"])
-    runtime.journal.refused(
-        reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
-    )
-    no = replies.refusal(runtime, reason, codex=identity.codex, detail=detail)
-    status, headers, body = replies.http_form(no, close=True)
-    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
 
 
 async def _run(socket: "Socket", receive: Receive, send: Send) -> None:
