@@ -18,8 +18,13 @@ async def assert_clean(turnlane: Turnlane, *outputs: str) -> Status:
         assert "Falling back" not in output
         assert "server_busy" not in output
     status = await wait_idle(turnlane)
-    assert not any(status["refusals"].values()), status["refusals"]
+    assert_nothing_refused(status)
     return status
+
+
+def assert_nothing_refused(status: Status) -> None:
+    assert not any(status["refusals"].values()), status["refusals"]
+    assert (status["lanes"]["refused"], status["turns"]["refused"]) == (0, 0), status
 
 
 def assert_growing(requests: Sequence[Request]) -> None:

@@ -73,7 +73,8 @@ async def test_the_turn_after_an_interrupt_is_never_refused(
     assert len(tap.websockets) == (turns + 1 if websockets else 0)
     assert tap.received("error") == []
     await server.stop()
-    await assert_clean(turnlane, server.everything())
+    status = await assert_clean(turnlane, server.everything())
+    assert (status["turns"]["admitted"], status["turns"]["peak"]) == (2 * turns, 1)
 
 
 def speak_briefly(request: Request) -> list[Step]:

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.codex.appserver import AppServer, start_app_server
-from tests.codex.checks import assert_clean
+from tests.codex.checks import assert_clean, assert_nothing_refused
 from tests.codex.cli import Codex, with_provider
 from tests.codex.events import beginning, completed, item_done, message, refusal
 from tests.codex.tap import Tap
@@ -75,8 +75,7 @@ async def test_a_service_that_fails_for_ever_ends_the_client_and_holds_nothing(
     assert (run.code, run.answers) == (1, [])
     assert run.events[-1]["type"] == "turn.failed"
     assert "503" in run.everything
-    status = await wait_idle(turnlane)
-    assert not any(status["refusals"].values())
+    assert_nothing_refused(await wait_idle(turnlane))
 
 
 @pytest.fixture

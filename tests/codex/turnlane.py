@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ class Turnlane:
     port: int
     output: Path
     stopped: bool = False
-    ready_seconds: float = field(kw_only=True)
 
     @property
     def url(self) -> str:
@@ -92,7 +91,6 @@ async def start_turnlane(
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
     output = home / "output.txt"
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port)]
-    began = trio.current_time()
     with output.open("ab") as errors:
         run = partial(
             trio.run_process,
@@ -114,7 +112,6 @@ async def start_turnlane(
         process=process,
         port=int(ready.rpartition(":")[2]),
         output=output,
-        ready_seconds=trio.current_time() - began,
     )
 
 
