@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from proxy.shallow import UNREADABLE
+from proxy.shallow import UNREADABLE, members
 
 _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
@@ -65,10 +65,11 @@ class Splitter:
         return [_event(block) for block in blocks] if b"\r" in text else _events(blocks)
 
     def close(self) -> list[Event]:
-        """The stream has ended: what is left counts as an event if it holds whole data."""
-        rest, self._rest = self._rest, b""
-        event = _event(rest) if rest.strip() else None
-        return [event] if event is not None and event.type else []
+        """The stream has ended: whole data that is left is an event, and gets its blank line.
+        A client would drop it without one, and half an event is none, whatever its type says."""
+        event = _event(self._rest + b"\n\n")
+        self._rest = b""
+        return [event] if event.type and _is_whole(event.data) else []
 
 
 def _split_any(text: bytes) -> list[bytes]:
@@ -92,13 +93,20 @@ def _event(raw: bytes) -> Event:
 
 
 def _data(raw: bytes) -> bytes | None:
-    lines = _LINE_END.split(raw.removeprefix(_BOM)) if b"\r" in raw else raw.split(b"\n")
+    text = raw.removeprefix(_BOM)
+    lines = _LINE_END.split(text) if b"\r" in text else text.split(b"\n")
     found = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     if len(found) == 1:
         return found[0]
-    if not found and raw.startswith(_BOM):
-        return _data(raw.removeprefix(_BOM))
     return b"\n".join(found) if found else None
+
+
+def _is_whole(data: bytes | None) -> bool:
+    try:
+        members(data or b"")
+    except UNREADABLE:
+        return False
+    return True
 
 
 def type_of(data: bytes) -> str:
