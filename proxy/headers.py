@@ -7,6 +7,7 @@ hypercorn and httpx hand them over.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -49,21 +50,27 @@ _DOWN: Final = frozenset(
 _NEVER_DOWN: Final = frozenset({b"x-codex-websocket-max-message-bytes"})
 """A larger frame makes Codex leave the WebSocket silently; our own limit is refused in band."""
 
-_FRAME_HEADERS: Final = (
+_TURN_HEADERS: Final = (
     ("x-codex-turn-metadata", b"x-codex-turn-metadata"),
     ("x-codex-turn-state", b"x-codex-turn-state"),
-    ("x-codex-window-id", b"x-codex-window-id"),
-    ("x-codex-parent-thread-id", b"x-codex-parent-thread-id"),
-    ("x-openai-subagent", b"x-openai-subagent"),
     (
         "ws_request_header_x_openai_internal_codex_responses_lite",
         b"x-openai-internal-codex-responses-lite",
     ),
 )
 """`client_metadata` of a frame -> request header of the POST that it becomes."""
-_FRAME_IDENTITY: Final = frozenset(
-    {b"thread-id", b"session-id", b"session_id", *(header for _, header in _FRAME_HEADERS)}
+_IDENTITY_HEADERS: Final = (
+    ("thread_id", b"thread-id"),
+    ("session_id", b"session-id"),
+    ("x-codex-parent-thread-id", b"x-codex-parent-thread-id"),
+    ("x-codex-window-id", b"x-codex-window-id"),
+    ("x-openai-subagent", b"x-openai-subagent"),
 )
+"""The same, for what counts as a whole or not at all."""
+_STALE: Final = frozenset(
+    {b"session_id", *(header for _, header in (*_TURN_HEADERS, *_IDENTITY_HEADERS))}
+)
+"""What a handshake says of the first thing done on its socket, and not of a later frame."""
 _WEBSOCKET_BETA: Final = re.compile(rb"\s*responses_websockets=[^,]*")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _GO_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -96,16 +103,13 @@ def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
     the handshake's goes stale.
     """
     up = [(name, _without_websockets(name, value)) for name, value in upward(headers)]
-    named = [(header, _header_value(metadata.get(key))) for key, header in _FRAME_HEADERS]
+    thread = _header_value(metadata.get("thread_id"))
+    taken = _TURN_HEADERS if thread is None else (*_TURN_HEADERS, *_IDENTITY_HEADERS)
+    named = [(header, _header_value(metadata.get(key))) for key, header in taken]
     fresh = [(header, value) for header, value in named if value is not None]
     replaced = {header for header, _ in fresh}
-    thread = _header_value(metadata.get("thread_id"))
     if thread is not None:
-        replaced |= _FRAME_IDENTITY
-        fresh.append((b"thread-id", thread))
-        session = _header_value(metadata.get("session_id"))
-        if session is not None:
-            fresh.append((b"session-id", session))
+        replaced |= _STALE
         if any(name == b"x-client-request-id" for name, _ in up):
             replaced.add(b"x-client-request-id")
             fresh.append((b"x-client-request-id", thread))
@@ -113,7 +117,7 @@ def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
 
 
 def downward(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The upstream's headers that go down with an HTTP reply, its advice in whole seconds."""
+    """The upstream's headers that go down with its reply."""
     kept = []
     for raw_name, value in headers:
         name = raw_name.lower()
@@ -212,8 +216,10 @@ def _advised(text: str | None, wall: float) -> float | None:
     if seconds is not None or text is None:
         return seconds
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - wall)
-    except ValueError:
+        when = parsedate_to_datetime(text)
+        # A date without a zone is UTC here, as HTTP has it, not the zone of this machine.
+        return max(0.0, when.replace(tzinfo=when.tzinfo or UTC).timestamp() - wall)
+    except (ValueError, OverflowError):
         return None
 
 
