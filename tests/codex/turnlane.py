@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,8 @@ STATUS_SECONDS = 5
 STOP_SECONDS = 15
 IDLE_SECONDS = 5
 POLL_SECONDS = 0.02
+CLOSE_WAIT = "08"
+"""As /proc/net/tcp writes the state."""
 Status = dict[str, Any]
 
 
@@ -45,18 +46,14 @@ class Turnlane:
 
     async def wait_websockets(self, active: int, *, seconds: float = IDLE_SECONDS) -> None:
         """Until exactly that many WebSockets are open."""
-        await self.wait_status(lambda status: status["websockets"]["active"] == active, seconds)
-
-    async def wait_status(self, fits: Callable[[Status], bool], seconds: float) -> Status:
-        """The first status that fits; asked for again and again, since nobody announces it."""
-        status: Status = {}
+        seen = -1
         with trio.move_on_after(seconds):
             while True:
-                status = await self.status()
-                if fits(status):
-                    return status
+                seen = (await self.status())["websockets"]["active"]
+                if seen == active:
+                    return
                 await trio.sleep(POLL_SECONDS)
-        raise AssertionError(f"not so within {seconds} s: {status}")
+        raise AssertionError(f"{seen} WebSockets are open, not {active}")
 
     async def wait_draining(self) -> None:
         """Until it takes no more turns: not ready, or not even listening."""
@@ -135,7 +132,15 @@ async def _drain(stdout: trio.abc.ReceiveStream) -> None:
         pass
 
 
-def held(status: Status) -> dict[str, int]:
+def half_closed(port: int) -> int:
+    """Connections whose client has left and that are kept open; where Linux tells, else none."""
+    table = Path("/proc/net/tcp")
+    lines = table.read_text().splitlines()[1:] if table.exists() else []
+    rows = [line.split() for line in lines]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == CLOSE_WAIT for row in rows)
+
+
+def held(status: Status, port: int) -> dict[str, int]:
     """Whatever is still held when nobody is asking for anything."""
     figures = {
         "lanes.active": status["lanes"]["active"],
@@ -143,10 +148,19 @@ def held(status: Status) -> dict[str, int]:
         "turns.active": status["turns"]["active"],
         "memory.held_bytes": status["memory"]["held_bytes"],
         "websockets.active": status["websockets"]["active"],
+        "half-closed connections": half_closed(port),
     }
     return {name: figure for name, figure in figures.items() if figure}
 
 
 async def wait_idle(turnlane: Turnlane) -> Status:
     """The status once nothing is held any more, which is soon after its clients have left."""
-    return await turnlane.wait_status(lambda status: not held(status), IDLE_SECONDS)
+    rest: dict[str, int] = {}
+    with trio.move_on_after(IDLE_SECONDS):
+        while True:
+            status = await turnlane.status()
+            await trio.sleep(POLL_SECONDS)
+            rest = held(status, turnlane.port)
+            if not rest:
+                return status
+    raise AssertionError(f"still held after {IDLE_SECONDS} s: {rest}")
