@@ -17,8 +17,9 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio.worker_context import WorkerContext
 
-from proxy.connection import Connection, ConnectionEnded
+from proxy.connection import Connection
 from proxy.ingress.app import App
+from proxy.protocol import ConnectionEnded
 from proxy.runtime import Runtime
 from proxy.wire import Wire
 
@@ -65,20 +66,25 @@ class Server:
             connections.start_soon(self._connection, stream, place)
 
     async def _connection(self, stream: trio.SocketStream, place: object) -> None:
-        """One connection's fault is its own: nothing but cancellation leaves here."""
-        stall_seconds = self._runtime.config.client.stall_seconds
+        client = self._runtime.config.client
+        wire = Wire(stream, client.stall_seconds)
         try:
-            _tune(stream.socket, stall_seconds)
-            wire = Wire(stream, stall_seconds)
-            await Connection(self._app, self._hypercorn, self._context, wire).run()
-        except* Exception as error:
-            if not _is_ordinary(error):
-                logger.exception("a connection failed", exc_info=error)
+            await self._converse(wire)
+            await wire.linger(client.discard_seconds)
         finally:
             stream.socket.close()
             self._places.release_on_behalf_of(place)
             self._open -= 1
             self._closed.unpark_all()
+
+    async def _converse(self, wire: Wire) -> None:
+        """One connection's fault is its own: nothing but cancellation leaves here."""
+        try:
+            _tune(wire.socket, self._runtime.config.client.stall_seconds)
+            await Connection(self._app, self._hypercorn, self._context, wire).run()
+        except* Exception as error:
+            if not _is_ordinary(error):
+                logger.exception("a connection failed", exc_info=error)
 
 
 def _hypercorn_config(runtime: Runtime) -> HypercornConfig:

@@ -1,11 +1,14 @@
 """Wire: the stream under hypercorn, every write bounded; and WebSocket frames as bytes."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
 
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
+
+DROPPED_BYTES: Final = 65536
 
 
 class Wire:
@@ -15,10 +18,16 @@ class Wire:
     def __init__(self, stream: trio.SocketStream, stall_seconds: float) -> None:
         self._stream = stream
         self._stall_seconds = stall_seconds
+        self._shut = False
+        self._reading = trio.CancelScope()
         self.socket = stream.socket
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        return await self._stream.receive_some(max_bytes)
+        """Raises trio.ClosedResourceError once our side is shut."""
+        if not self._shut:
+            with trio.CancelScope() as self._reading:
+                return await self._stream.receive_some(max_bytes)
+        raise trio.ClosedResourceError("our side is shut")
 
     async def send_all(self, data: bytes) -> None:
         """Raises trio.BrokenResourceError when the peer is gone or has stalled."""
@@ -33,19 +42,32 @@ class Wire:
                 await self._stream.aclose()
                 raise trio.BrokenResourceError("the client takes nothing")
 
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
+    def shut(self) -> None:
+        """Tell the peer that nothing more comes, and take nothing more from it."""
+        self._shut = True
+        self._reading.cancel()
+        with suppress(OSError):
+            self.socket.shutdown(trio.socket.SHUT_WR)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
     async def read_on(self) -> None:
-        """Read and drop until the peer hangs up."""
-        try:
-            while await self._stream.receive_some(65536):
+        """Read and drop until the peer hangs up, or our side is shut."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await self.receive_some(DROPPED_BYTES):
                 pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return
+
+    async def linger(self, seconds: float) -> None:
+        """Shut our side, then read and drop until the peer has closed too. Closing on unread bytes
+        would reset the connection, and the peer might lose what it has not read yet."""
+        self.shut()
+        with (
+            trio.move_on_after(seconds),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            while await self._stream.receive_some(DROPPED_BYTES):
+                pass
 
 
 def text_frames(messages: Sequence[bytes]) -> bytes:

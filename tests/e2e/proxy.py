@@ -1,0 +1,99 @@
+"""The real server in this process: hypercorn on a free port, and what `/status` says of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from proxy.config import load
+from proxy.runtime import Runtime
+from proxy.serve import serve
+from tests.e2e.client import HOST, Answer, Client, request
+from tests.e2e.websocket import Socket, open_socket
+
+Status = dict[str, Any]
+Sections = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Proxy:
+    """A running proxy, and the connections that a test has opened to it."""
+
+    port: int
+    runtime: Runtime | None = None
+    opened: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def connect(self, *, receive_bytes: int | None = None) -> Client:
+        """A connection of its own, closed with the proxy at the latest."""
+        sock = trio.socket.socket()
+        if receive_bytes is not None:
+            sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_bytes)
+        await sock.connect((HOST, self.port))
+        stream = trio.SocketStream(sock)
+        await self.opened.enter_async_context(stream)
+        return Client(stream)
+
+    async def websocket(self, headers: Mapping[str, str] | None = None) -> Socket:
+        return await open_socket(await self.connect(), headers)
+
+    async def get(self, target: str) -> Answer:
+        client = await self.connect()
+        await client.send(request("GET", target, {"connection": "close"}))
+        answer = await client.answer("GET")
+        await client.hang_up()
+        return answer
+
+    async def status(self) -> Status:
+        found: Status = (await self.get("/status")).json
+        return found
+
+    async def until(self, fits: Callable[[Status], bool], seconds: float = 1.0) -> Status:
+        """The first status that fits: nobody announces it, so it is asked for again and again."""
+        found: Status = {}
+        with trio.move_on_after(seconds):
+            client = await self.connect()
+            while not found or not fits(found):
+                await client.send(request("GET", "/status"))
+                found = (await client.answer("GET")).json
+            await client.hang_up()
+            return found
+        raise AssertionError(f"not so within {seconds} s: {found}")
+
+    async def until_idle(self, seconds: float = 1.0) -> Status:
+        """Nothing is held for anybody."""
+        return await self.until(lambda found: not held(found), seconds)
+
+
+def held(status: Status) -> dict[str, int]:
+    """Whatever is still held."""
+    figures = {
+        "lanes": status["lanes"]["active"],
+        "lane bytes": status["lanes"]["retained_bytes"],
+        "turns": status["turns"]["active"],
+        "memory": status["memory"]["held_bytes"],
+        "websockets": status["websockets"]["active"],
+    }
+    return {name: figure for name, figure in figures.items() if figure}
+
+
+@asynccontextmanager
+async def open_proxy(upstream: str, **sections: Mapping[str, object]) -> AsyncIterator[Proxy]:
+    """A proxy whose configuration is the defaults and `sections`."""
+    flags: dict[str, dict[str, object]] = {name: dict(keys) for name, keys in sections.items()}
+    flags["server"] = {"port": 0, **flags.get("server", {})}
+    flags["upstream"] = {"url": upstream, **flags.get("upstream", {})}
+    with tempfile.TemporaryDirectory(prefix="turnlane-") as home:
+        config = load(None, {"TURNLANE_HOME": str(Path(home) / "home")}, flags)
+        said: list[str] = []
+        async with trio.open_nursery() as nursery:
+            runtime: Runtime = await nursery.start(serve, config, said.append)
+            proxy = Proxy(port=int(said[0].rpartition(":")[2]), runtime=runtime)
+            async with proxy.opened:
+                yield proxy
+            nursery.cancel_scope.cancel()
