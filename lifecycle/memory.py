@@ -51,10 +51,10 @@ class MemoryGate:
         if not self.fits(extra + spared):
             return False
         for reservation, evict in list(self._evictable.items()):
-            if reservation is not keep and reservation in self._evictable:
-                evict()  # its owner gives the reservation back, and others of its own if it likes
             if self._held + extra <= self._limit:
                 break
+            if reservation is not keep and reservation in self._evictable:
+                evict()  # its owner gives the reservation back, and others of its own if it likes
         return True
 
     # What follows is for Reservation alone.

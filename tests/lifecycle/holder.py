@@ -1,0 +1,74 @@
+"""A task that holds a lease until it is told how to end."""
+
+import trio
+
+from lifecycle import Admission, AdmissionRefused, Ask, Lease, Refusal, Waiting
+
+
+class BrokenTurnError(Exception):
+    """What a turn of these tests raises when it fails."""
+
+
+class Holder:
+    """Enters a lease, and leaves it when told; `lease` and `refusal` say what it got.
+
+    `lingers` is for how long its cleanup takes, whatever cancels it.
+    """
+
+    def __init__(self, admission: Admission, ask: Ask | Waiting, *, lingers: float = 0) -> None:
+        self._admission = admission
+        self._ask = ask
+        self._lingers = lingers
+        self._told = trio.Event()
+        self._breaks = False
+        self._scope = trio.CancelScope()
+        self.lease: Lease | None = None
+        self.admitted_at: float | None = None
+        self.refusal: Refusal | None = None
+        self.refused_at: float | None = None
+        self.over = trio.Event()
+
+    async def run(self) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            with self._scope:
+                await self._hold()
+        except AdmissionRefused as no:
+            self.refusal = no.refusal
+            self.refused_at = trio.current_time()
+        except BrokenTurnError:
+            pass
+        finally:
+            self.over.set()
+
+    async def _hold(self) -> None:
+        async with self._admission.lease(self._ask) as lease:
+            self.lease = lease
+            self.admitted_at = trio.current_time()
+            with lease.scope:
+                try:
+                    await self._told.wait()
+                    if self._breaks:
+                        raise BrokenTurnError
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await trio.sleep(self._lingers)
+
+    @property
+    def held(self) -> Lease:
+        assert self.lease is not None
+        return self.lease
+
+    @property
+    def is_holding(self) -> bool:
+        return self.lease is not None and not self.over.is_set()
+
+    def finish(self) -> None:
+        self._told.set()
+
+    def fail(self) -> None:
+        self._breaks = True
+        self._told.set()
+
+    def cancel(self) -> None:
+        self._scope.cancel()
