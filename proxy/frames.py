@@ -13,6 +13,7 @@ import msgspec
 from proxy.shallow import UNREADABLE, Fields, members, text
 
 _FRAME_ONLY: Final = frozenset({"type", "generate", "previous_response_id", "input", "stream"})
+_NULL: Final = msgspec.Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +87,14 @@ def _create(fields: Fields, size: int) -> Create | Unusable:
         items = b'[{"type":"message","role":"user","content":' + items + b"}]"
     if not items.startswith(b"["):
         return Unusable("bad_request", "input must be an array or a string")
-    previous = fields.get("previous_response_id")
+    previous = text(fields, "previous_response_id")
+    if previous is None and bytes(fields.get("previous_response_id", _NULL)) != b"null":
+        return Unusable("bad_request", "previous_response_id must be a string")
     return Create(
         fields=fields,
         input=items[1:-1].strip(),
         metadata=_metadata(fields.get("client_metadata")),
-        previous_response_id=None if previous is None else text(fields, "previous_response_id"),
+        previous_response_id=previous,
         prewarm=bytes(fields.get("generate", msgspec.Raw(b"true"))) == b"false",
         model=text(fields, "model"),
         size=size,
