@@ -12,6 +12,8 @@ then `outbox.end` lets the event go. All of that is synchronous, so a cancelled 
 way, and a client that answers at once finds its lane free.
 """
 
+import logging
+
 import trio
 
 from lifecycle import AdmissionRefused, Ask, Waiting, open_turn
@@ -22,6 +24,8 @@ from proxy.outbox import Ended, Outbox, Outcome
 from proxy.relay import Relay, cut
 from proxy.runtime import Runtime
 from proxy.upstream.base import Failure, UpstreamRequest
+
+logger = logging.getLogger("turnlane")
 
 
 async def run_turn(
@@ -37,8 +41,9 @@ async def run_turn(
     except AdmissionRefused as no:
         progress.ended = Ended(outcome=Outcome.REFUSED, refusal=no.refusal)
     except Exception:
+        # Leaving from here it would cancel the writer, and the client would see no 500.
+        logger.exception("a turn failed by a fault of ours")
         progress.ended = Ended(outcome=Outcome.BROKEN)
-        raise
     finally:
         _conclude(runtime, ask.ask if isinstance(ask, Waiting) else ask, exchange, outbox, progress)
 
