@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,13 @@ import msgspec
 import trio
 
 from proxy.errors import ConfigError
+from proxy.shallow import UNREADABLE
+from proxy.wire import next_stream
 
 LOCK_NAME = "lock"
 CONTROL_NAME = "control.sock"
+PEERS = 16
+"""Commands at once; more wait."""
 COMMAND_BYTES = 64 * 1024
 COMMAND_SECONDS = 5.0
 
@@ -52,15 +56,20 @@ def locked(home: Path) -> Iterator[str]:
 
 
 async def serve_control(
-    control: str, answer: Answer, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    control: str,
+    answer: Answer,
+    peers: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer commands of this user until cancelled. The caller holds the lock."""
+    places = trio.Semaphore(PEERS)
     with _bound(control) as bound:
         task_status.started()
         while True:
-            peer, _ = await bound.accept()
-            with peer:
-                await _converse(peer, answer)
+            await places.acquire()
+            stream = await next_stream(trio.SocketListener(bound))
+            peers.start_soon(_converse, stream, answer, places)
 
 
 @contextmanager
@@ -82,27 +91,28 @@ def _bound(control: str) -> Iterator[trio.socket.SocketType]:
         path.unlink(missing_ok=True)
 
 
-async def _converse(peer: trio.socket.SocketType, answer: Answer) -> None:
-    """One command at a time: they are short, and a slow peer is given up soon."""
+async def _converse(peer: trio.SocketStream, answer: Answer, places: trio.Semaphore) -> None:
+    """Commands are short: a slow peer is given up soon."""
     try:
-        with trio.move_on_after(COMMAND_SECONDS):
+        with (
+            trio.move_on_after(COMMAND_SECONDS),
+            suppress(trio.BrokenResourceError),
+        ):
             line = b""
             while not line.endswith(b"\n") and len(line) < COMMAND_BYTES:
-                if not (piece := await peer.recv(COMMAND_BYTES)):
+                if not (piece := await peer.receive_some(COMMAND_BYTES)):
                     return
                 line += piece
-            stream = trio.SocketStream(peer)
-            await stream.send_all(_answer(line, answer) + b"\n")
-    except OSError:
-        return
-    except trio.BrokenResourceError:
-        return
+            await peer.send_all(_answer(line, answer) + b"\n")
+    finally:
+        peer.socket.close()
+        places.release()
 
 
 def _answer(line: bytes, answer: Answer) -> bytes:
     try:
         command = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         return msgspec.json.encode({"error": f"not a command: {error}"})
     return msgspec.json.encode(answer(command))
 

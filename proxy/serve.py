@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -42,7 +43,8 @@ async def serve(
     with locked(config.home) as control, _listen(config.server) as listening:
         async with open_runtime(config) as runtime, trio.open_nursery() as service:
             service.start_soon(_watch_signals, runtime, service.cancel_scope)
-            await service.start(serve_control, control, lambda asked: _answer(runtime, asked))
+            answer = partial(_answer, runtime)
+            await service.start(serve_control, control, answer, service)
             say(_url(listening))
             task_status.started(runtime)
             await Server(runtime).serve(trio.SocketListener(listening), service)

@@ -21,13 +21,12 @@ from proxy.connection import Connection
 from proxy.ingress.app import App
 from proxy.protocol import ConnectionEnded
 from proxy.runtime import Runtime
-from proxy.wire import Wire
+from proxy.wire import Wire, next_stream
 
 logger = logging.getLogger("turnlane")
 
 LAST_BYTES_SECONDS = 1.0
 """After the last turn: for final bytes and Close frames to leave."""
-ACCEPT_AGAIN_SECONDS = 0.1
 KEEPALIVE_IDLE_SECONDS = 10
 KEEPALIVE_INTERVAL_SECONDS = 5
 
@@ -61,7 +60,7 @@ class Server:
         while True:
             place = object()
             await self._places.acquire_on_behalf_of(place)
-            stream = await _next(listener)
+            stream = await next_stream(listener)
             self._open += 1
             connections.start_soon(self._connection, stream, place)
 
@@ -98,16 +97,6 @@ def _hypercorn_config(runtime: Runtime) -> HypercornConfig:
     config.include_server_header = False
     config.errorlog = logging.getLogger("turnlane.hypercorn")
     return config
-
-
-async def _next(listener: trio.SocketListener) -> trio.SocketStream:
-    """The next connection; running out of files is waited out, not died of."""
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as error:
-            logger.warning("cannot accept: %s", error.strerror)
-            await trio.sleep(ACCEPT_AGAIN_SECONDS)
 
 
 def _tune(sock: trio.socket.SocketType, stall_seconds: float) -> None:

@@ -1,14 +1,27 @@
-"""Wire: the stream under hypercorn, every write bounded; and WebSocket frames as bytes."""
+"""Wire: accepted streams, every write to a client bounded; and WebSocket frames as bytes."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import trio
 
+logger = logging.getLogger("turnlane")
+
+ACCEPT_AGAIN_SECONDS: Final = 0.1
+DROPPED_BYTES: Final = 65536
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
 
-DROPPED_BYTES: Final = 65536
+
+async def next_stream(listener: trio.SocketListener) -> trio.SocketStream:
+    """The next connection; running out of files is waited out, not died of."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as error:
+            logger.warning("cannot accept: %s", error.strerror)
+            await trio.sleep(ACCEPT_AGAIN_SECONDS)
 
 
 class Wire:

@@ -1,0 +1,119 @@
+"""The proxy as a process of its own, as its users start it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from tests.e2e.proxy import Proxy
+
+ROOT = Path(__file__).parents[2]
+READY_SECONDS = 10
+END_SECONDS = 15
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    process: trio.Process
+    proxy: Proxy
+    ready: str
+    ready_seconds: float
+    log: Path
+
+    @property
+    def port(self) -> int:
+        return self.proxy.port
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    async def wait(self) -> int:
+        with trio.fail_after(END_SECONDS):
+            return await self.process.wait()
+
+    async def stop(self) -> int:
+        self.signal()
+        return await self.wait()
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "proxy", *arguments]
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """This process's, with a home of its own and none of its user's settings."""
+    kept = {key: text for key, text in os.environ.items() if not key.startswith("TURNLANE_")}
+    return {**kept, "TURNLANE_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+
+
+@asynccontextmanager
+async def open_child(
+    home: Path, upstream: str, *arguments: str, port: int = 0
+) -> AsyncIterator[Child]:
+    """A process that has said it is ready; killed at the end if it is still there."""
+    await trio.Path(home).mkdir(exist_ok=True)
+    log = home / "stderr.txt"
+    line = command("serve", "--port", str(port), "--upstream", upstream, *arguments)
+    began = trio.current_time()
+    with log.open("wb") as errors:
+        process = await trio.lowlevel.open_process(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment(home),
+        )
+    try:
+        ready = await _first_line(process)
+        assert " ready on http://127.0.0.1:" in ready, (ready, log.read_text())
+        child = Child(
+            process=process,
+            proxy=Proxy(port=int(ready.rpartition(":")[2])),
+            ready=ready,
+            ready_seconds=trio.current_time() - began,
+            log=log,
+        )
+        async with child.proxy.opened:
+            yield child
+    finally:
+        await _end(process)
+
+
+async def run(arguments: Sequence[str], home: Path) -> subprocess.CompletedProcess[bytes]:
+    """Another command to its end."""
+    with trio.fail_after(END_SECONDS):
+        return await trio.run_process(
+            command(*arguments),
+            env=environment(home),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+
+
+async def _first_line(process: trio.Process) -> str:
+    assert process.stdout is not None
+    line = bytearray()
+    with trio.fail_after(READY_SECONDS):
+        while b"\n" not in line:
+            if not (piece := await process.stdout.receive_some()):
+                break
+            line += piece
+    return line.decode().partition("\n")[0]
+
+
+async def _end(process: trio.Process) -> None:
+    assert process.stdout is not None
+    with trio.CancelScope(shield=True):
+        if process.poll() is None:
+            process.kill()
+            await process.wait()
+        await process.stdout.aclose()

@@ -1,0 +1,73 @@
+"""The process: its start, its home, its port and its control socket."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.client import HOST, named, post
+from tests.e2e.process import Child, open_child, run
+from tests.e2e.upstream import Upstream
+from tests.e2e.websocket import create
+
+SECONDS = 20
+
+
+@pytest.fixture
+async def child(upstream: Upstream, tmp_path: Path) -> AsyncIterator[Child]:
+    async with open_child(tmp_path / "home", upstream.url) as child:
+        yield child
+
+
+async def test_it_says_where_it_is_ready_and_serves_from_then_on(child: Child) -> None:
+    with trio.fail_after(SECONDS):
+        client = await child.proxy.connect()
+        await client.send(post(named("a")))
+        assert (await client.answer()).status == 200
+        socket = await child.proxy.websocket()
+        await socket.send(create("b"))
+        await socket.until("response.completed")
+
+        assert child.ready == f"turnlane 0.1.0 ready on http://127.0.0.1:{child.port}"
+        assert await child.stop() == 0
+
+
+async def test_a_second_process_on_one_home_says_who_has_it(child: Child, tmp_path: Path) -> None:
+    second = await run(["serve", "--port", "0"], tmp_path / "home")
+
+    assert second.returncode == 2
+    assert f"the turnlane with pid {child.process.pid}" in second.stderr.decode()
+    assert second.stdout == b""
+
+
+async def test_a_home_is_free_again_once_its_process_was_killed(
+    child: Child, upstream: Upstream, tmp_path: Path
+) -> None:
+    child.process.kill()
+    await child.wait()
+
+    async with open_child(tmp_path / "home", upstream.url, port=child.port) as next_one:
+        assert (await next_one.proxy.get("/readyz")).status == 200
+
+
+async def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        failed = await run(["serve", "--port", str(port)], tmp_path / "home")
+
+    assert failed.returncode == 2
+    assert f"server.port: cannot listen on 127.0.0.1:{port}" in failed.stderr.decode()
+
+
+async def test_a_wrong_configuration_is_told_by_its_key(tmp_path: Path) -> None:
+    file = tmp_path / "turnlane.toml"
+    await trio.Path(file).write_text("[server]\nprot = 1\n")
+    checked = await run(["check", "--config", str(file)], tmp_path / "home")
+
+    assert checked.returncode == 2
+    assert "server.prot: unknown key" in checked.stderr.decode()
+    assert checked.stdout == b""
