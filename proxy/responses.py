@@ -4,11 +4,11 @@ Everything else passes through as bytes that nobody looked into.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from proxy.shallow import UNREADABLE, members
+from proxy.shallow import UNREADABLE, Fields, members
 from proxy.upstream.sse import Event, event_from
 
 _REQUIRED_DETAILS: Final = (
@@ -29,6 +29,15 @@ class _ItemDone(msgspec.Struct):
     item: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Error(msgspec.Struct):
+    """What Codex wants of an `error`; it ignores a frame whose error is anything else."""
+
+    code: str | None = None
+    message: str | None = None
+
+
+_error: Final = msgspec.json.Decoder(_Error)
+_status: Final = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=300, le=999)])
 _holder: Final = msgspec.json.Decoder(_Holder)
 _item_done: Final = msgspec.json.Decoder(_ItemDone)
 
@@ -83,9 +92,41 @@ def complete_usage(event: Event) -> tuple[Event, Usage]:
     return event, said
 
 
+def readable_error(error: msgspec.Raw | None, words: str) -> msgspec.Raw | dict[str, Any]:
+    """An upstream's `error` as it came, or what it says in a shape that Codex can read.
+
+    `words` are the message of an error that has none.
+    """
+    found: object = None
+    if error is not None:
+        try:
+            _error.decode(error)
+        except UNREADABLE:
+            found = _whatever(error)
+        else:
+            return error
+    fields = found if isinstance(found, dict) else {"type": "server_error", "message": found}
+    said = {key: _as_text(fields.get(key)) for key in ("code", "message")}
+    return {**fields, **said, "message": said["message"] or words}
+
+
+def error_status(event: Fields) -> int | None:
+    """The status of an `error` event, if it is one that Codex acts upon."""
+    stated = [event[key] for key in ("status", "status_code") if key in event]
+    if len(stated) != 1:
+        return None
+    try:
+        return _status.decode(stated[0])
+    except UNREADABLE:
+        return None
+
+
 def interrupted(created: bytes) -> Event:
     """`response.incomplete`, reason `interrupted`, for the response that `created` began."""
-    response: dict[str, Any] = dict(members(members(created)["response"]))
+    try:
+        response: dict[str, Any] = dict(members(members(created)["response"]))
+    except (KeyError, *UNREADABLE):
+        response = {}
     response |= {
         "status": "incomplete",
         "incomplete_details": {"reason": "interrupted"},
@@ -110,6 +151,17 @@ def prewarmed(response: str, model: str | None, wall: float) -> tuple[bytes, byt
     body |= {"status": "completed", "usage": {}}
     _fill(body["usage"])
     return created, msgspec.json.encode({"type": "response.completed", "response": body})
+
+
+def _whatever(raw: msgspec.Raw) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except UNREADABLE:
+        return None
+
+
+def _as_text(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _said(usage: dict[str, Any]) -> Usage:

@@ -35,7 +35,9 @@ def _last(runtime: Runtime, ended: Ended, identity: Identity) -> bytes | None:
     """The frame that ends a turn; None when its client is not told, or is gone."""
     if ended.final is not None:
         data = ended.final.data or b""
-        return replies.error_event_frame(data) if ended.final.type == "error" else data
+        if ended.final.type == "error":
+            return replies.error_event_frame(data, runtime.wall())
+        return data
     if ended.rejected is not None:
         return replies.rejected_frame(ended.rejected, runtime.wall())
     if ended.failure is not None:

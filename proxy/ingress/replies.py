@@ -16,6 +16,7 @@ import msgspec
 
 from proxy.headers import retry_after
 from proxy.outbox import Rejected
+from proxy.responses import error_status, readable_error
 from proxy.runtime import Runtime
 from proxy.shallow import UNREADABLE, members, text
 from proxy.upstream.base import Failure
@@ -29,6 +30,8 @@ _SERVER: Final = "server_error"
 _UPSTREAM_RETRY_SECONDS: Final = 2
 """Advice for a 5xx without any: Codex would try six times within 7 s, then leave the WebSocket."""
 _CUT_RETRY_SECONDS: Final = 1
+_DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
+_UNSAID: Final = "the upstream reported an error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +138,7 @@ def refusal(runtime: Runtime, reason: str, *, codex: bool, detail: str = "") -> 
     rule = _RULES[reason]
     limits, client = runtime.config.limits, runtime.config.client
     message = rule.message.format(
-        detail=detail,
+        detail=detail[:_DETAIL_CHARACTERS],
         turns=limits.turns,
         lanes=limits.lanes,
         kept=limits.lanes_kept,
@@ -242,45 +245,54 @@ def rejected_http(rejected: Rejected, wall: float) -> tuple[int, Headers, bytes]
 
 def rejected_frame(rejected: Rejected, wall: float) -> bytes:
     """The upstream's no over a WebSocket."""
-    advice = retry_after(rejected.headers, rejected.status, wall)
-    if advice is None and rejected.status >= 500:
-        advice = _UPSTREAM_RETRY_SECONDS
-    error: object = {
-        "type": _SERVER,
-        "code": None,
-        "message": rejected.body[:2000].decode("utf-8", "replace"),
-    }
     try:
-        error = members(rejected.body)["error"]
-    except (KeyError, *UNREADABLE):
-        pass
+        stated = members(rejected.body).get("error")
+    except UNREADABLE:
+        stated = None
+    error = readable_error(stated, rejected.body[:2000].decode("utf-8", "replace"))
     named = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in rejected.headers
         if name == b"x-request-id" or name.startswith((b"x-codex-", b"x-ratelimit-"))
     }
-    if advice is not None:
-        named["retry-after"] = str(advice)
+    named |= _advice(rejected.headers, rejected.status, wall)
     return _frame(rejected.status, error, named)
 
 
-def error_event_frame(data: bytes) -> bytes:
-    """An `error` event as an error frame: one without a status would leave Codex waiting."""
+def error_event_frame(data: bytes, wall: float) -> bytes:
+    """An `error` event as an error frame, with a status: without one Codex would go on waiting."""
     try:
         event = members(data)
     except UNREADABLE:
         return frame_form(cut("an error event that is no JSON"))
-    if "status" in event or "status_code" in event:
-        return data
-    error: object = event.get("error") or {
-        "type": text(event, "code") or _SERVER,
-        "code": text(event, "code"),
-        "message": text(event, "message") or "the upstream reported an error",
-    }
-    return _frame(502, error, {"retry-after": str(_UPSTREAM_RETRY_SECONDS)})
+    status = error_status(event) or 502
+    code, message = text(event, "code"), text(event, "message")
+    error: object = {"type": code or _SERVER, "code": code, "message": message or _UNSAID}
+    if "error" in event:
+        error = readable_error(event["error"], message or _UNSAID)
+    headers = _texts(event.get("headers"))
+    pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+    kept = {name: value for name, value in headers.items() if name.lower() != "retry-after"}
+    return _frame(status, error, kept | _advice(pairs, status, wall))
 
 
-def _frame(status: int, error: object, headers: Iterable[object] | dict[str, str]) -> bytes:
+def _advice(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float) -> dict[str, str]:
+    seconds = retry_after(headers, status, wall)
+    if seconds is None and status >= 500:
+        seconds = _UPSTREAM_RETRY_SECONDS
+    return {} if seconds is None else {"retry-after": str(seconds)}
+
+
+def _texts(raw: msgspec.Raw | None) -> dict[str, str]:
+    """The members of an error event's `headers` that are strings or numbers."""
+    try:
+        values = msgspec.json.decode(raw or b"{}", type=dict[str, str | int | float | None])
+    except UNREADABLE:
+        return {}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _frame(status: int, error: object, headers: dict[str, str]) -> bytes:
     return msgspec.json.encode(
         {"type": "error", "status": status, "error": error, "headers": headers}
     )

@@ -1,0 +1,21 @@
+"""A Runtime for what is pure: settings to read, and nothing that runs."""
+
+from lifecycle import Admission, Limits
+from proxy.config import Client, Config
+from proxy.journal import Journal
+from proxy.runtime import Runtime
+from tests.kit.upstream import FakeUpstream
+
+WALL = 1_800_000_000.0
+
+
+def runtime(limits: Limits | None = None, client: Client | None = None) -> Runtime:
+    limits = limits or Limits()
+    return Runtime(
+        config=Config(limits=limits, client=client or Client()),
+        admission=Admission(limits),
+        upstream=FakeUpstream(),
+        journal=Journal(),
+        wall=lambda: WALL,
+        started=0.0,
+    )

@@ -1,0 +1,478 @@
+"""What a no looks like: every reason in both forms, and what an upstream said, kept."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from lifecycle import Limits, Refusal
+from proxy.config import Client
+from proxy.ingress import replies
+from proxy.ingress.replies import No, frame_form, http_form
+from proxy.outbox import Rejected
+from proxy.upstream.base import Failure
+from proxy.upstream.sse import Splitter
+from tests.proxy.ingress.runtimes import WALL, runtime
+
+MIB = 2**20
+LIMITS = Limits(
+    turns=11, lanes=7, lanes_kept=3, websockets=13, memory_bytes=5 * MIB, settle_seconds=1.5
+)
+CLIENT = Client(body_bytes=3 * MIB, body_silent_seconds=4, body_seconds=9)
+LOCALLY = "turnlane refused this locally and asked no provider: "
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table; `words` stand in the message; `final` will not come true later."""
+
+    status: int
+    code: str
+    words: tuple[str, ...] = ("the detail",)
+    type: str = "invalid_request_error"
+    retry_after: int | None = None
+    final: bool = False
+
+
+def busy(*words: str) -> Row:
+    return Row(503, "server_busy", words, type="server_error", retry_after=2)
+
+
+TABLE = {
+    "turns_at_capacity": busy("all 11 turns", "when a stream ends"),
+    "lanes_at_capacity": busy(
+        "all 7 lanes", "3 of them", "when a conversation's running turn ends"
+    ),
+    "lane_busy": busy("1 at once", "within 1.5 s", "when that turn ends"),
+    "memory_at_capacity": busy("the 5 MiB", "as turns end"),
+    "websockets_at_capacity": busy("all 13 WebSockets", "when a client closes"),
+    "displaced": Row(409, "continued_elsewhere", ("on another connection",), final=True),
+    "unauthorized": Row(401, "unauthorized"),
+    "foreign_origin": Row(403, "foreign_origin"),
+    "not_found": Row(404, "not_found"),
+    "method_not_allowed": Row(405, "method_not_allowed"),
+    "body_timeout": Row(408, "body_timeout", ("silent for 4 s", "after 9 s")),
+    "too_large": Row(413, "too_large", ("larger than 3 MiB",), final=True),
+    "unsupported_encoding": Row(415, "unsupported_encoding", final=True),
+    "unsupported_stream_id": Row(400, "unsupported_stream_id", final=True),
+    "unsupported_frame": Row(400, "unsupported_frame", final=True),
+    "bad_request": Row(400, "bad_request", final=True),
+    "previous_response_not_found": Row(
+        400, "previous_response_not_found", ("no transcript of the detail", "the whole input")
+    ),
+}
+ROWS = pytest.mark.parametrize(("reason", "row"), TABLE.items(), ids=list(TABLE))
+
+
+def refused(reason: str, *, codex: bool = False, detail: str = "the detail") -> No:
+    return replies.refusal(runtime(LIMITS, CLIENT), reason, codex=codex, detail=detail)
+
+
+def json(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
+def test_the_table_is_whole() -> None:
+    assert set(TABLE) | {"draining"} == set(replies._RULES)
+    assert {refusal.value for refusal in Refusal} <= set(TABLE) | {"draining"}
+
+
+@ROWS
+def test_over_http_a_refusal_says_all_that_there_is_to_say(reason: str, row: Row) -> None:
+    no = refused(reason)
+    status, headers, body = http_form(no, close=True)
+    error = json(body)["error"]
+    advice = [] if row.retry_after is None else [(b"retry-after", str(row.retry_after).encode())]
+
+    assert status == row.status
+    assert headers == [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+        *advice,
+        (b"x-turnlane-refusal", reason.encode()),
+    ]
+    assert json(body) == {
+        "error": {
+            "type": row.type,
+            "code": row.code,
+            "message": no.message,
+            "retryable": row.retry_after is not None,
+        }
+    }
+    assert error["message"].startswith(LOCALLY)
+    assert all(word in error["message"] for word in row.words)
+
+
+@ROWS
+def test_on_a_websocket_a_refusal_says_the_same(reason: str, row: Row) -> None:
+    no = refused(reason)
+    _, _, body = http_form(no, close=False)
+    advice = {} if row.retry_after is None else {"retry-after": str(row.retry_after)}
+
+    assert json(frame_form(no)) == {
+        "type": "error",
+        "status": row.status,
+        "error": json(body)["error"],
+        "headers": {**advice, "x-turnlane-refusal": reason},
+    }
+
+
+@ROWS
+def test_codex_is_told_a_final_no_in_the_only_form_whose_words_it_shows(
+    reason: str, row: Row
+) -> None:
+    plain, told = refused(reason), refused(reason, codex=True)
+    frame = json(frame_form(told))
+
+    if not row.final:
+        assert told == plain
+        return
+    assert (told.status, told.type, told.code) == (400, "invalid_request_error", "invalid_prompt")
+    assert (told.message, told.retry_after, told.reason) == (plain.message, None, reason)
+    assert frame["headers"] == {"x-turnlane-refusal": reason}
+    assert (b"x-turnlane-refusal", reason.encode()) in http_form(told, close=False)[1]
+
+
+def test_a_connection_that_was_read_to_its_end_stays_open() -> None:
+    _, headers, _ = http_form(refused("too_large"), close=False)
+
+    assert b"connection" not in dict(headers)
+
+
+@pytest.mark.parametrize("codex", [False, True])
+def test_an_unknown_response_is_never_disguised(codex: bool) -> None:
+    frame = json(frame_form(refused("previous_response_not_found", codex=codex, detail="resp_9")))
+
+    assert frame["status"] == 400
+    assert frame["error"]["code"] == "previous_response_not_found"
+    assert "resp_9" in frame["error"]["message"]
+    assert frame["headers"] == {"x-turnlane-refusal": "previous_response_not_found"}
+
+
+def test_a_detail_may_hold_anything_and_its_length_is_bounded() -> None:
+    message = refused("bad_request", detail="{turns} {0} %s " + "x" * 10**6).message
+
+    assert message.startswith(LOCALLY + "{turns} {0} %s xxx")
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize(
+    ("after", "seconds"), [(0.0, 12), (0.5, 12), (3.2, 9), (9.9, 3), (10.0, 2), (60.0, 2)]
+)
+async def test_a_drain_is_over_two_seconds_after_its_end(
+    after: float, seconds: int, autojump_clock: MockClock
+) -> None:
+    draining = runtime()
+    draining.admission.close_door(10.0)
+    await trio.sleep(after)
+    no = replies.refusal(draining, "draining", codex=True)
+
+    assert (no.status, no.type, no.code) == (503, "server_error", "server_busy")
+    assert no.retry_after == seconds
+    assert json(frame_form(no))["headers"] == {
+        "retry-after": str(seconds),
+        "x-turnlane-refusal": "draining",
+    }
+
+
+# No reply, or half of one.
+
+
+@pytest.mark.parametrize("retriable", [True, False])
+def test_an_upstream_that_was_not_reached(retriable: bool) -> None:
+    no = replies.failed(
+        Failure(status=504, code="upstream_timeout", message="no event", retriable=retriable)
+    )
+
+    assert json(frame_form(no)) == {
+        "type": "error",
+        "status": 504,
+        "error": {
+            "type": "server_error",
+            "code": "upstream_timeout",
+            "message": "turnlane reached no answer upstream: no event",
+            "retryable": True,
+        },
+        "headers": {"retry-after": "2"},
+    }
+
+
+@pytest.mark.parametrize(("how", "words"), [("peer reset", "peer reset"), ("", "no reason given")])
+def test_a_stream_that_broke(how: str, words: str) -> None:
+    frame = json(frame_form(replies.cut(how)))
+
+    assert (frame["status"], frame["error"]["code"]) == (502, "upstream_cut")
+    assert words in frame["error"]["message"]
+    assert frame["headers"] == {"retry-after": "1"}
+
+
+def test_a_fault_of_ours() -> None:
+    status, headers, body = http_form(replies.broken(), close=False)
+
+    assert (status, json(body)["error"]["code"]) == (500, "internal_error")
+    assert dict(headers)[b"retry-after"] == b"2"
+    assert b"x-turnlane-refusal" not in dict(headers)
+
+
+def test_a_no_for_a_stream_that_has_begun_is_an_event_whose_words_codex_shows() -> None:
+    event = replies.failed_event(refused("displaced", codex=True))
+
+    assert event.terminal
+    assert Splitter().feed(event.raw) == [event]
+    assert event.data is not None
+    error = json(event.data)["response"]["error"]
+    assert error["code"] == "invalid_prompt"
+    assert "on another connection" in error["message"]
+
+
+# What the upstream refused.
+
+QUOTA = b'{"error": {"type":"usage_limit_reached",  "resets_at":5, "message":"spent"}}'
+
+
+def rejected(status: int, body: bytes, **headers: str) -> Rejected:
+    named = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    return Rejected(status=status, headers=named, body=body)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "advice"),
+    [
+        (400, {}, None),
+        (429, {}, None),
+        (500, {}, None),
+        (503, {"retry_after": "1.5"}, b"2"),
+        (503, {"retry_after": "0"}, b"1"),
+        (503, {"retry_after": "soon"}, None),
+        (429, {"retry_after_ms": "2500"}, b"3"),
+        (429, {"x_ratelimit_reset_tokens": "6m0s"}, b"360"),
+        (302, {"retry_after": "7"}, b"7"),
+    ],
+)
+def test_over_http_the_upstreams_no_keeps_status_and_body(
+    status: int, headers: dict[str, str], advice: bytes | None
+) -> None:
+    said = rejected(status, QUOTA, content_type="text/x", content_length="9999", **headers)
+    told, written, body = replies.rejected_http(said, WALL)
+
+    assert (told, body) == (status, QUOTA)
+    assert [value for name, value in written if name == b"content-length"] == [b"%d" % len(QUOTA)]
+    assert [value for name, value in written if name == b"retry-after"] == (
+        [] if advice is None else [advice]
+    )
+    assert (b"content-type", b"text/x") in written
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "advice"),
+    [
+        (400, {}, None),
+        (404, {}, None),
+        (429, {}, None),
+        (500, {}, "2"),
+        (529, {}, "2"),
+        (503, {"retry_after": "75"}, "75"),
+        (503, {"retry_after": "0"}, "1"),
+        (401, {"retry_after": "1.2"}, "2"),
+        (429, {"retry_after_ms": "2500"}, "3"),
+        (429, {"x_ratelimit_reset_tokens": "2s"}, "2"),
+        (503, {"x_ratelimit_reset_tokens": "6m0s"}, "2"),
+        (302, {}, None),
+    ],
+)
+def test_on_a_websocket_the_upstreams_no_keeps_status_and_error(
+    status: int, headers: dict[str, str], advice: str | None
+) -> None:
+    frame = replies.rejected_frame(rejected(status, QUOTA, **headers), WALL)
+
+    assert b'{"type":"usage_limit_reached",  "resets_at":5, "message":"spent"}' in frame
+    assert (json(frame)["type"], json(frame)["status"]) == ("error", status)
+    assert json(frame)["headers"].get("retry-after") == advice
+
+
+def test_on_a_websocket_the_upstreams_no_keeps_the_headers_that_codex_reads() -> None:
+    said = rejected(
+        429,
+        QUOTA,
+        x_request_id="req_1",
+        x_codex_primary_used_percent="100",
+        x_ratelimit_remaining_tokens="0",
+        openai_model="gpt-5.5",
+        content_type="application/json",
+    )
+
+    assert json(replies.rejected_frame(said, WALL))["headers"] == {
+        "x-request-id": "req_1",
+        "x-codex-primary-used-percent": "100",
+        "x-ratelimit-remaining-tokens": "0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>bad gateway</html>", "<html>bad gateway</html>"),
+        (b"\xff!", "\ufffd!"),
+        (b"", ""),
+        (b'{"detail":"no such model"}', '{"detail":"no such model"}'),
+        (b'{"error":"no such model"}', "no such model"),
+        (b'{"error":null,"x":1}', '{"error":null,"x":1}'),
+        (b'{"error":{"code":404,"message":"gone"}}', "gone"),
+        (b'["error"]', '["error"]'),
+        (b"x" * 5000, "x" * 2000),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_body_of_any_shape_becomes_an_error_that_codex_reads(body: bytes, message: str) -> None:
+    error = json(replies.rejected_frame(rejected(404, body), WALL))["error"]
+
+    assert error["message"] == message
+    assert error["code"] in {None, "404"}
+
+
+# Error events of a stream.
+
+
+@pytest.mark.parametrize(
+    ("event", "status", "error", "headers"),
+    [
+        (
+            b'{"type":"error","status":400,"error":{"code":"invalid_prompt", "message":"m"}}',
+            400,
+            {"code": "invalid_prompt", "message": "m"},
+            {},
+        ),
+        (
+            b'{"type":"error","status_code":429,"error":{"message":"m"},"headers":{"a":"b"}}',
+            429,
+            {"message": "m"},
+            {"a": "b"},
+        ),
+        (
+            b'{"type":"error","status":503,"error":{},"headers":{"Retry-After":"1.5"}}',
+            503,
+            {},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","status":429,"error":{},"headers":{"retry-after":0,"x":null}}',
+            429,
+            {},
+            {"retry-after": "1"},
+        ),
+        (
+            b'{"type":"error","status":500,"error":{},"headers":[]}',
+            500,
+            {},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","error":{"code":"previous_response_not_found","message":"m"}}',
+            502,
+            {"code": "previous_response_not_found", "message": "m"},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","status":null,"error":{"code":"x","message":"m"}}',
+            502,
+            {"code": "x", "message": "m"},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","status":200,"error":{"code":"x","message":"m"}}',
+            502,
+            {"code": "x", "message": "m"},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","code":"slow_down","message":"m","sequence_number":3}',
+            502,
+            {"type": "slow_down", "code": "slow_down", "message": "m"},
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error"}',
+            502,
+            {
+                "type": "server_error",
+                "code": None,
+                "message": "the upstream reported an error",
+            },
+            {"retry-after": "2"},
+        ),
+        (
+            b'{"type":"error","status":404,"error":"no such model"}',
+            404,
+            {"type": "server_error", "code": None, "message": "no such model"},
+            {},
+        ),
+        (
+            b'{"type":"error","status":404,"error":null,"message":"gone"}',
+            404,
+            {"type": "server_error", "code": None, "message": "gone"},
+            {},
+        ),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_an_error_event_becomes_a_frame_upon_which_codex_acts(
+    event: bytes, status: int, error: dict[str, Any], headers: dict[str, str]
+) -> None:
+    assert json(replies.error_event_frame(event, WALL)) == {
+        "type": "error",
+        "status": status,
+        "error": error,
+        "headers": headers,
+    }
+
+
+@pytest.mark.parametrize("data", [b"", b'{"type":"error",', b"[]"])
+def test_an_error_event_that_is_no_json_is_a_cut(data: bytes) -> None:
+    frame = json(replies.error_event_frame(data, WALL))
+
+    assert (frame["status"], frame["error"]["code"]) == (502, "upstream_cut")
+    assert frame["headers"] == {"retry-after": "1"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 1000) | st.text(max_size=5) | st.floats(0, 999),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["code", "message", "x", "retry-after"]), inner)
+    ),
+    max_leaves=4,
+)
+
+
+def acted_upon(frame: bytes) -> bool:
+    """Whether Codex ends the attempt because of this frame, and knows when to come back."""
+    seen = json(frame)
+    if not (type(seen["status"]) is int and 300 <= seen["status"] <= 999):
+        return False
+    words = [seen["error"].get("code"), seen["error"].get("message")]
+    later = seen["headers"].get("retry-after", "2" if seen["status"] < 500 else "never")
+    return all(word is None or isinstance(word, str) for word in words) and int(later) >= 1
+
+
+@given(
+    st.fixed_dictionaries(
+        {"type": st.just("error")},
+        optional=dict.fromkeys(["status", "status_code", "error", "message", "headers"], JSON),
+    )
+)
+def test_no_error_event_leaves_codex_waiting(event: dict[str, object]) -> None:
+    assert acted_upon(replies.error_event_frame(msgspec.json.encode(event), WALL))
+
+
+@given(
+    st.integers(300, 599),
+    st.binary(max_size=20) | JSON.map(lambda error: msgspec.json.encode({"error": error})),
+)
+def test_no_refused_reply_leaves_codex_waiting(status: int, body: bytes) -> None:
+    assert acted_upon(replies.rejected_frame(rejected(status, body), WALL))
