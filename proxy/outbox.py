@@ -120,8 +120,7 @@ class Outbox:
 
     async def wait_taken(self) -> None:
         """Until the writer has taken the last byte. Raises ClientStalled."""
-        if self._size or self._head is not None:
-            await self._wait_drained(0)
+        await self._wait_drained(0)
 
     def discard(self) -> None:
         """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
@@ -152,7 +151,7 @@ class Outbox:
         return 0.0 if since is None or self._ended else trio.current_time() - since
 
     async def _wait_drained(self, limit: int) -> None:
-        while self._size > limit or (limit == 0 and self._head is not None):
+        while self._size > limit:
             with trio.move_on_after(self._stall_seconds) as scope:
                 await self._drained.park()
             if scope.cancelled_caught:
