@@ -83,8 +83,12 @@ class Client:
         )
 
     async def run(self) -> None:
-        await self._app(self._scope, self._from_client.receive, self._send)
-        self.returned = True
+        """Serve it to its end. A server that is cancelled closes its sockets."""
+        async with trio.open_nursery() as connection:
+            connection.start_soon(self._close_when_cancelled)
+            await self._app(self._scope, self._from_client.receive, self._send)
+            self.returned = True
+            connection.cancel_scope.cancel()
         self._news.unpark_all()
 
     def stop_reading(self) -> None:
@@ -110,6 +114,14 @@ class Client:
         self.gone = True
         self._flowing.set()
         await self._to_app.send({"type": self._disconnect})
+
+    async def _close_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if not self.returned:
+                self.gone = True
+                self._flowing.set()
 
     async def _write(self) -> bool:
         """False: the client has left."""
@@ -203,11 +215,9 @@ class SocketClient(Client):
 
     async def run(self) -> None:
         await self._to_app.send({"type": "websocket.connect"})
-        await self._app(self._scope, self._from_client.receive, self._send)
+        await super().run()
         if self.accepted and not self.gone and self.closed_with is None:
             self.closed_with = 1011  # hypercorn's word for an app that just returns
-        self.returned = True
-        self._news.unpark_all()
 
     async def say(self, frame: str) -> None:
         await self._to_app.send({"type": "websocket.receive", "bytes": None, "text": frame})

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from itertools import count
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import trio
 
@@ -108,6 +108,12 @@ class Bench:
         self.nursery.start_soon(client.run)
         return client
 
+    @overload
+    async def turn(self, transport: Literal["http"], *, thread: str = ...) -> HttpClient: ...
+    @overload
+    async def turn(self, transport: Literal["websocket"], *, thread: str = ...) -> SocketClient: ...
+    @overload
+    async def turn(self, transport: Transport, *, thread: str = ...) -> Client: ...
     async def turn(self, transport: Transport, *, thread: str = "thread") -> Client:
         """One turn, on a connection of its own."""
         if transport == "http":
