@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.e2e.client import Answer, Client, named, post
-from tests.e2e.proxy import Proxy
+from tests.e2e.proxy import Proxy, Sections, open_proxy
 from tests.e2e.upstream import Upstream, at_once, on_go
 from tests.e2e.websocket import HANDSHAKE, Socket, create, upgrade
 
@@ -84,44 +84,58 @@ async def test_lanes_over_websockets_are_counted_to_the_byte_and_the_next_one_is
         await proxy.until_idle()
 
 
+DEFAULT = pytest.param(256, {}, marks=pytest.mark.load)
+"""The limits that are counted up to one by one, as they are without a configuration."""
+
+
+@pytest.mark.parametrize(("limit", "sections"), [(24, {"turns": {"limit": 24}}), DEFAULT])
 async def test_anonymous_turns_fill_the_global_gate_and_no_lane(
-    proxy: Proxy, held: Upstream
+    held: Upstream, limit: int, sections: Sections
 ) -> None:
     partial = [{}, {"thread-id": "t"}, {"session-id": "s"}, {"x-codex-parent-thread-id": "p"}]
     with trio.fail_after(SECONDS):
-        clients: list[Client] = []
-        for number in range(256):
-            clients.append(await proxy.connect())
-            await clients[-1].send(post(partial[number % len(partial)]))
-        await held.wait_sent(256)
-        status = await proxy.status()
-        assert (status["turns"]["active"], status["lanes"]["active"]) == (256, 0)
-
-        client = await proxy.connect()
-        await client.send(post())
-        _assert_busy(await client.answer(), "turns_at_capacity")
-        assert len(held.sent) == 256
-
-        held.release()
-        for client in clients:
-            assert (await client.answer()).status == 200
-        await proxy.until_idle()
+        async with open_proxy(held.url, **sections) as proxy:
+            await _fill_the_gate(proxy, held, limit, partial)
 
 
-async def test_websockets_beyond_the_limit_are_refused_before_they_open(proxy: Proxy) -> None:
+async def _fill_the_gate(
+    proxy: Proxy, held: Upstream, limit: int, partial: list[dict[str, str]]
+) -> None:
+    clients: list[Client] = []
+    for number in range(limit):
+        clients.append(await proxy.connect())
+        await clients[-1].send(post(partial[number % len(partial)]))
+    await held.wait_sent(limit)
+    status = await proxy.status()
+    assert (status["turns"]["active"], status["lanes"]["active"]) == (limit, 0)
+
+    client = await proxy.connect()
+    await client.send(post())
+    _assert_busy(await client.answer(), "turns_at_capacity")
+    assert len(held.sent) == limit
+
+    held.release()
+    for client in clients:
+        assert (await client.answer()).status == 200
+    await proxy.until_idle()
+
+
+@pytest.mark.parametrize(("limit", "sections"), [(8, {"websockets": {"limit": 8}}), DEFAULT])
+async def test_websockets_beyond_the_limit_are_refused_before_they_open(
+    upstream: Upstream, limit: int, sections: Sections
+) -> None:
     with trio.fail_after(SECONDS):
-        sockets = [await proxy.websocket() for _ in range(256)]
-        client = await proxy.connect()
-        head = await upgrade(client)
-        assert head.status == 503
-        assert head.headers["x-turnlane-refusal"] == "websockets_at_capacity"
-        assert int(head.headers["retry-after"]) >= 1
+        async with open_proxy(upstream.url, **sections) as proxy:
+            sockets = [await proxy.websocket() for _ in range(limit)]
+            client = await proxy.connect()
+            head = await upgrade(client)
+            assert head.status == 503
+            assert head.headers["x-turnlane-refusal"] == "websockets_at_capacity"
+            assert int(head.headers["retry-after"]) >= 1
 
-        await sockets[0].client.hang_up()
-        await proxy.until(lambda status: status["websockets"]["active"] == 255)
-        sockets[0] = await proxy.websocket()
-        for socket in sockets:
-            await socket.client.hang_up()
+            await sockets[0].client.hang_up()
+            await proxy.until(lambda status: status["websockets"]["active"] == limit - 1)
+            sockets[0] = await proxy.websocket()
 
 
 async def test_siblings_of_one_parent_have_lanes_of_their_own(proxy: Proxy, held: Upstream) -> None:

@@ -168,7 +168,7 @@ class Upstream:
 async def _watch(sent: Sent, scope: trio.CancelScope) -> None:
     try:
         hung_up = not await sent.stream.receive_some()
-    except trio.BrokenResourceError:
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
         hung_up = True
     assert hung_up, "the proxy does not pipeline"
     sent.cut.set()
