@@ -17,14 +17,15 @@ test: check
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/flake8 --select=ASYNC --enable-visitor-codes-regex=. $$(git ls-files '*.py')
+	$(BIN)/flake8 $$(git ls-files '*.py')
 	$(BIN)/mypy
 
 load: $(VENV)/.dev
 	$(BIN)/pytest -q -m load
 
 codex: $(VENV)/.dev
-	$(BIN)/pytest -q -m codex tests/codex
+	TURNLANE_CODEX="$${TURNLANE_CODEX:-$$(bash .ci/codex-install | tail -n 1)}" \
+		$(BIN)/pytest -q -m codex tests/codex
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
