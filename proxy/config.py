@@ -3,6 +3,9 @@
 The numbers of admission stand in `lifecycle.Limits`; `_LIMIT_KEYS` gives them their TOML names.
 """
 
+import ipaddress
+import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -108,6 +111,13 @@ _LIMIT_KEYS: Final = MappingProxyType(
 _SECTIONS: Final = MappingProxyType(
     {"server": Server, "client": Client, "upstream": UpstreamSettings}
 )
+_MAY_BE_NOUGHT: Final = frozenset(
+    {"server.port", "server.drain_seconds", "client.outbox_bytes", "client.discard_seconds"}
+)
+"""A deadline or an interval of nothing would fail every turn, or never stop repeating."""
+_BASE_URL: Final = re.compile(
+    r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?", re.ASCII
+)
 
 
 def load(
@@ -172,21 +182,45 @@ def _section(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]
     return kind(**values)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address or name, in lower case, is this machine's own."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
     hints = get_type_hints(Limits)
     values: dict[str, Any] = {}
+    written: dict[str, str] = {}
     for section, keys in _LIMIT_KEYS.items():
         for key, value in tables.get(section, {}).items():
             if key not in keys:
                 raise ConfigError(f"{section}.{key}", f"unknown key; there are {', '.join(keys)}")
-            values[keys[key]] = _convert(f"{section}.{key}", value, hints[keys[key]])
+            name = keys[key]
+            written[name] = f"{section}.{key}"
+            values[name] = _convert(written[name], value, hints[name])
     try:
         return Limits(**values)
     except ValueError as error:
-        raise ConfigError(", ".join(sorted(set(tables) & set(_LIMIT_KEYS))), str(error)) from error
+        blamed = [key for name, key in written.items() if _would_work_without(name, values)]
+        raise ConfigError(", ".join(blamed or written.values()), str(error)) from error
+
+
+def _would_work_without(name: str, values: Mapping[str, Any]) -> bool:
+    try:
+        Limits(**{key: value for key, value in values.items() if key != name})
+    except ValueError:
+        return False
+    return True
 
 
 def _convert(key: str, value: object, hint: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(key, "must be a finite number")
     try:
         return msgspec.convert(value, type=hint)
     except msgspec.ValidationError as error:
@@ -197,13 +231,16 @@ def _check(config: Config) -> None:
     for name in _SECTIONS:
         part = getattr(config, name)
         for item in fields(part):
-            value = getattr(part, item.name)
-            if isinstance(value, int | float) and value < 0:
-                raise ConfigError(f"{name}.{item.name}", "cannot be negative")
-    if not 0 <= config.server.port <= 65535:
+            key, value = f"{name}.{item.name}", getattr(part, item.name)
+            if isinstance(value, int | float) and value <= 0:
+                if key not in _MAY_BE_NOUGHT:
+                    raise ConfigError(key, "must be more than 0")
+                if value < 0:
+                    raise ConfigError(key, "cannot be negative")
+    if not is_loopback(config.server.host.lower()):
+        raise ConfigError("server.host", "an address other than loopback needs keys")
+    if config.server.port > 65535:
         raise ConfigError("server.port", "must be between 0 and 65535")
     url = config.upstream.url
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError("upstream.url", "must start with http:// or https://")
-    if config.upstream.sends < 1:
-        raise ConfigError("upstream.sends", "must be at least 1")
+    if url is not None and not _BASE_URL.fullmatch(url):
+        raise ConfigError("upstream.url", "must be http:// or https:// and a host, without a query")
