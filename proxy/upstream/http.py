@@ -13,7 +13,7 @@ the deadlines of a turn are the turn's (`proxy.turns`).
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import trio
@@ -32,6 +32,7 @@ _CLOSE_SECONDS = 1.0
 
 class HttpReply:
     def __init__(self, response: httpx.Response) -> None:
+        self._response = response
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
         self._chunks = response.aiter_raw()
@@ -42,15 +43,22 @@ class HttpReply:
         except httpx.HTTPError as error:
             raise UpstreamCut(str(error) or type(error).__name__) from error
 
+    async def aclose(self) -> None:
+        """httpx reads through generators that hold one another, and closing the outer one leaves
+        the inner ones open. A read that is cancelled unwinds them all."""
+        with trio.CancelScope() as unwind, suppress(httpx.HTTPError):
+            unwind.cancel()
+            while await anext(self._chunks, b""):
+                pass
+        await self._response.aclose()
+
 
 class HttpUpstream:
     """Built by `open_http_upstream`."""
 
     def __init__(self, make_client: Callable[[], httpx.AsyncClient], url: str | None) -> None:
         self._make_client = make_client
-        self._free: deque[tuple[float, httpx.AsyncClient]] = (
-            deque()
-        )  # the last one used stands last
+        self._free: deque[tuple[float, httpx.AsyncClient]] = deque()
         self._url = url.rstrip("/") if url is not None else None
 
     @asynccontextmanager
@@ -65,11 +73,12 @@ class HttpUpstream:
             except httpx.HTTPError as error:
                 yield _failure(error)
                 return
+            reply = HttpReply(response)
             try:
-                yield HttpReply(response)
+                yield reply
             finally:
                 with trio.move_on_after(_CLOSE_SECONDS, shield=True):
-                    await response.aclose()
+                    await reply.aclose()
         finally:
             self._free.append((trio.current_time(), client))
 

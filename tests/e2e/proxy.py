@@ -40,7 +40,12 @@ class Proxy:
         return Client(stream)
 
     async def websocket(self, headers: Mapping[str, str] | None = None) -> Socket:
-        return await open_socket(await self.connect(), headers)
+        return await self.websocket_on(await self.connect(), headers)
+
+    async def websocket_on(
+        self, client: Client, headers: Mapping[str, str] | None = None
+    ) -> Socket:
+        return await open_socket(client, headers)
 
     async def get(self, target: str) -> Answer:
         client = await self.connect()
