@@ -29,7 +29,6 @@ class Holder:
         self.over = trio.Event()
 
     async def run(self) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             with self._scope:
                 await self._hold()
@@ -53,6 +52,10 @@ class Holder:
                 finally:
                     with trio.CancelScope(shield=True):
                         await trio.sleep(self._lingers)
+
+    async def wait_over(self) -> None:
+        with trio.fail_after(60):
+            await self.over.wait()
 
     @property
     def held(self) -> Lease:

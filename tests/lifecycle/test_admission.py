@@ -85,7 +85,7 @@ async def test_a_lease_comes_back_whichever_way_its_block_ends(
     holder = await start(nursery, Holder(admission, ask(1, body_bytes=7)))
     assert held(admission) == (1, 1, 7)
     ending(holder)
-    await holder.over.wait()
+    await holder.wait_over()
 
     assert held(admission) == NOTHING
 
@@ -105,11 +105,11 @@ async def test_a_lease_that_was_waited_for_comes_back_whichever_way_its_block_en
     assert later.is_holding
     assert earlier.is_holding == (way is SHARES)
     ending(later)
-    await later.over.wait()
+    await later.wait_over()
 
     assert held(admission) == ((1, 1, 5) if way is SHARES else NOTHING)
     earlier.finish()
-    await earlier.over.wait()
+    await earlier.wait_over()
     assert held(admission) == NOTHING
 
 
@@ -119,7 +119,7 @@ async def test_whoever_is_cancelled_while_waiting_leaves_the_place_to_the_next(
 ) -> None:
     admission, earlier, later = await two_in_one_lane(nursery, way)
     later.cancel()
-    await later.over.wait()
+    await later.wait_over()
 
     assert (later.lease, held(admission)) == (None, (1, 1, 5))
     third = await start(nursery, Holder(admission, ask(1)))
@@ -127,7 +127,7 @@ async def test_whoever_is_cancelled_while_waiting_leaves_the_place_to_the_next(
     await wait_all_tasks_blocked()
     assert third.is_holding
     third.finish()
-    await third.over.wait()
+    await third.wait_over()
     assert held(admission) == NOTHING
 
 
@@ -144,7 +144,7 @@ async def test_whoever_is_cancelled_and_granted_in_one_step_leaves_nothing(
             later.cancel()
     assert held(admission) == (1, 1, 7)
     later.cancel()
-    await later.over.wait()
+    await later.wait_over()
 
     assert held(admission) == NOTHING
     assert (later.lease is None) == cancelled_first
@@ -159,7 +159,7 @@ async def test_a_displaced_turn_that_cleans_up_keeps_its_lease_until_it_has(
     await trio.sleep(SETTLE_SECONDS + 2.9)
 
     assert (earlier.held.displaced, earlier.is_holding, later.is_holding) == (True, True, False)
-    await earlier.over.wait()
+    await earlier.wait_over()
     await wait_all_tasks_blocked()
     assert later.admitted_at == pytest.approx(SETTLE_SECONDS + 3)
     later.finish()
@@ -173,10 +173,10 @@ async def test_whoever_is_cancelled_after_it_displaced_another_leaves_nothing(
     later = await start(nursery, Holder(admission, ask(1, body_bytes=7)))
     await trio.sleep(SETTLE_SECONDS + 1)
     later.cancel()
-    await later.over.wait()
+    await later.wait_over()
 
     assert held(admission) == (1, 1, 0)
-    await earlier.over.wait()
+    await earlier.wait_over()
     assert (held(admission), later.lease) == (NOTHING, None)
 
 
@@ -202,7 +202,7 @@ async def test_a_lane_still_held_after_the_settling_time_is_busy(
 ) -> None:
     earlier = await start(nursery, Holder(admission, ask(1)))
     later = await start(nursery, Holder(admission, ask(1)))
-    await later.over.wait()
+    await later.wait_over()
 
     assert later.refusal is Refusal.LANE_BUSY
     assert later.refused_at == pytest.approx(SETTLE_SECONDS)
@@ -220,7 +220,7 @@ async def test_a_lane_still_held_is_taken_over_where_that_is_the_policy(
     later = await start(nursery, Holder(admission, ask(1)))
     await trio.sleep(SETTLE_SECONDS - 0.1)
     assert (earlier.is_holding, later.is_holding) == (True, False)
-    await earlier.over.wait()
+    await earlier.wait_over()
     await wait_all_tasks_blocked()
 
     assert (earlier.held.displaced, later.is_holding) == (True, True)
@@ -250,7 +250,7 @@ async def test_a_lane_is_not_shared_without_a_permit_for_one_more_turn(
     admission = Admission(Limits(overlap=Overlap.SHARE, turns=1))
     earlier = await start(nursery, Holder(admission, ask(1)))
     later = await start(nursery, Holder(admission, ask(1)))
-    await later.over.wait()
+    await later.wait_over()
 
     assert later.refusal is Refusal.TURNS_AT_CAPACITY
     assert (earlier.is_holding, held(admission)) == (True, (1, 1, 0))
@@ -281,7 +281,7 @@ async def test_a_holder_whose_client_has_stalled_long_enough_counts_as_gone(
     earlier = await start(nursery, Holder(admission, ask(1)))
     earlier.held.client_stalled_seconds = lambda: GONE_SECONDS
     later = await start(nursery, Holder(admission, ask(1)))
-    await earlier.over.wait()
+    await earlier.wait_over()
     await wait_all_tasks_blocked()
 
     assert (earlier.held.displaced, later.is_holding) == (True, True)
@@ -295,7 +295,7 @@ async def test_a_holder_whose_client_has_stalled_for_less_keeps_its_lane(
     earlier = await start(nursery, Holder(admission, ask(1)))
     earlier.held.client_stalled_seconds = lambda: GONE_SECONDS - 0.1
     later = await start(nursery, Holder(admission, ask(1)))
-    await later.over.wait()
+    await later.wait_over()
 
     assert (earlier.is_holding, later.refusal) == (True, Refusal.LANE_BUSY)
     earlier.finish()
@@ -311,7 +311,7 @@ async def test_a_holder_that_has_not_entered_yet_is_not_displaced(
     earlier = await start(nursery, Holder(admission, ask(1)))
     granted = admission.succeed(earlier.held.id, ask(1))
     earlier.finish()
-    await earlier.over.wait()
+    await earlier.wait_over()
     later = await start(nursery, Holder(admission, ask(1)))
     await trio.sleep(SETTLE_SECONDS + 0.1)
 
@@ -319,7 +319,7 @@ async def test_a_holder_that_has_not_entered_yet_is_not_displaced(
     assert later.refusal is (None if overlap is Overlap.SHARE else Refusal.LANE_BUSY)
     admission.abandon(granted)
     later.finish()
-    await later.over.wait()
+    await later.wait_over()
     assert held(admission) == NOTHING
 
 
@@ -351,7 +351,7 @@ async def test_a_lane_left_in_the_last_moment_of_the_settling_time_is_not_lost(
         await wait_all_tasks_blocked()
         assert later.is_holding or later.refusal is Refusal.LANE_BUSY
         later.finish()
-        await later.over.wait()
+        await later.wait_over()
 
         assert held(admission) == NOTHING
 
@@ -383,7 +383,7 @@ async def test_the_earlier_turn_is_released_before_its_successor_is_admitted(
     await trio.sleep(4.9)
 
     assert seen == [("admitted", earlier.held.id)]
-    await earlier.over.wait()
+    await earlier.wait_over()
     await wait_all_tasks_blocked()
     assert later.admitted_at == pytest.approx(5)  # its wait is not bounded by the settling time
     assert seen[1:] == [("released", earlier.held.id), ("admitted", later.held.id)]
@@ -439,12 +439,12 @@ async def test_a_third_turn_takes_the_place_of_the_one_that_waits(
     second.cancel()
     third = await start(nursery, Holder(admission, third_waits))
     assert (second.over.is_set(), held(admission)) == (True, (1, 1, 7))
-    await earlier.over.wait()
+    await earlier.wait_over()
     await wait_all_tasks_blocked()
 
     assert (second.lease, third.is_holding) == (None, True)
     third.finish()
-    await third.over.wait()
+    await third.wait_over()
     assert held(admission) == NOTHING
 
 
@@ -472,7 +472,7 @@ async def test_a_third_turn_follows_the_second_that_was_granted_but_has_not_begu
     assert (second.over.is_set(), third.is_holding) == (True, True)
     assert third_waits.earlier == second_waits.lease_id
     third.finish()
-    await third.over.wait()
+    await third.wait_over()
     assert held(admission) == NOTHING
 
 
