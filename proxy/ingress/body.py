@@ -167,6 +167,8 @@ def _zlib(coding: str, body: bytes) -> Callable[[int], bytes]:
         rest = inflater.unconsumed_tail
         if not piece and not inflater.eof:
             raise EOFError("it ends early")
+        if not piece and inflater.unused_data:
+            raise EOFError("it goes on after its end")
         return piece
 
     return step
