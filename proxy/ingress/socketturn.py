@@ -104,6 +104,8 @@ class SocketTurn:
         return self._cause or self._gone()
 
     def conclude(self, ended: Ended) -> Ended:
+        if self._cause is Outcome.REPLACED:  # whatever it came to meanwhile, its client is past it
+            return Ended(outcome=Outcome.REPLACED, usage=ended.usage)
         if ended.outcome is Outcome.INTERRUPTED and self._created is not None:
             ended = Ended(outcome=ended.outcome, final=interrupted(self._created))
         if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None:
