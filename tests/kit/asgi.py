@@ -6,6 +6,7 @@ can be cancelled, and then writes shielded, so a client that stops reading holds
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,7 @@ class Client:
         self.complete = False
         """The last byte of an HTTP answer was sent, and marked as the last."""
         self.events: list[dict[str, Any]] = []
+        self._seen = Counter[str]()
         self.seen_at: list[float] = []
         self.on_event: Callable[[str], None] = lambda _type: None
 
@@ -86,7 +88,7 @@ class Client:
         """Serve it to its end. A server that is cancelled closes its sockets."""
         async with trio.open_nursery() as connection:
             connection.start_soon(self._close_when_cancelled)
-            await self._app(self._scope, self._from_client.receive, self._send)
+            await self._app(self._scope, self._receive, self._send)
             self.returned = True
             connection.cancel_scope.cancel()
         self._news.unpark_all()
@@ -105,7 +107,7 @@ class Client:
                 await self._news.park()
 
     async def wait_for(self, kind: str, times: int = 1) -> None:
-        await self.wait_until(lambda: self.types.count(kind) >= times)
+        await self.wait_until(lambda: self._seen[kind] >= times)
 
     async def wait_returned(self) -> None:
         await self.wait_until(lambda: self.returned)
@@ -114,6 +116,11 @@ class Client:
         self.gone = True
         self._flowing.set()
         await self._to_app.send({"type": self._disconnect})
+
+    async def _receive(self) -> dict[str, Any]:
+        message = await self._from_client.receive()
+        message.pop("meanwhile", lambda: None)()
+        return message
 
     async def _close_when_cancelled(self) -> None:
         try:
@@ -150,6 +157,7 @@ class Client:
     def _saw(self, data: str | bytes) -> None:
         event = json.loads(data)
         self.events.append(event)
+        self._seen[event["type"]] += 1
         self.seen_at.append(trio.current_time())
         self._log(f"{self._name} sees {event['type']}")
         self.on_event(event["type"])
@@ -219,8 +227,10 @@ class SocketClient(Client):
         if self.accepted and not self.gone and self.closed_with is None:
             self.closed_with = 1011  # hypercorn's word for an app that just returns
 
-    async def say(self, frame: str) -> None:
-        await self._to_app.send({"type": "websocket.receive", "bytes": None, "text": frame})
+    async def say(self, frame: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """`meanwhile` happens when the app has the frame in hand, and has not yet acted on it."""
+        message = {"type": "websocket.receive", "bytes": None, "text": frame}
+        await self._to_app.send(message | {"meanwhile": meanwhile})
 
     def say_nowait(self, frame: str) -> None:
         self._to_app.send_nowait({"type": "websocket.receive", "bytes": None, "text": frame})

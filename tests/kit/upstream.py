@@ -16,6 +16,7 @@ Step = bytes | float | trio.Event | Exception
 
 STREAM: Final[Headers] = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 JSON: Final[Headers] = ((b"content-type", b"application/json"),)
+CLOSING_SECONDS: Final = 3600.0
 UNREACHABLE: Final = Failure(
     status=502, code="upstream_unreachable", message="connection refused", retriable=True
 )
@@ -23,13 +24,17 @@ UNREACHABLE: Final = Failure(
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One reply: its body step by step. `before` comes before the head; `failure` instead of it."""
+    """One reply: its body step by step. `before` comes before the head; `failure` instead of it.
+
+    `closing` holds up the end of a send, as a connection does that closes slowly.
+    """
 
     body: Sequence[Step] = ()
     status: int = 200
     headers: Headers = STREAM
     before: Sequence[Step] = ()
     failure: Failure | None = None
+    closing: trio.Event | None = None
 
 
 def streaming(*steps: Step) -> Script:
@@ -113,6 +118,9 @@ class FakeUpstream:
             else:
                 yield _Reply(script.status, script.headers, sent, deque(script.body))
         finally:
+            if script.closing is not None:
+                with trio.move_on_after(CLOSING_SECONDS, shield=True):
+                    await script.closing.wait()
             sent.closed_at = trio.current_time()
 
 

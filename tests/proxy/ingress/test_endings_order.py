@@ -1,0 +1,194 @@
+"""The end of a turn: its client never sees it before the lease is back."""
+
+from itertools import count
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from proxy.errors import UpstreamCut
+from proxy.outbox import Outcome
+from tests.kit.asgi import HttpClient
+from tests.kit.events import completed, create, created, delta, failed, incomplete, message
+from tests.kit.runtime import TRANSPORTS, Bench, Transport
+from tests.kit.upstream import Step, rejecting, streaming
+
+both = pytest.mark.parametrize("transport", TRANSPORTS)
+
+ROUNDS = 2000
+TURNS_OF_A_CONVERSATION = 25
+
+
+def told_before_released(log: list[str], kind: str) -> int:
+    """How many turns told their client about the end while they held their lease."""
+    held = early = 0
+    for line in log:
+        held += line.startswith("admitted ") - line.startswith("released ")
+        early += line.endswith(f" sees {kind}") and held > 0
+    return early
+
+
+@both
+@pytest.mark.parametrize(
+    ("last", "kind"),
+    [
+        ([completed()], "response.completed"),
+        ([failed()], "response.failed"),
+        ([incomplete()], "response.incomplete"),
+        ([delta() + completed() + delta()], "response.completed"),
+        ([completed(), 0.004, b": late\n\n"], "response.completed"),
+        ([completed(), trio.Event()], "response.completed"),
+        ([completed(), UpstreamCut("reset on closing")], "response.completed"),
+    ],
+    ids=["completed", "failed", "incomplete", "one chunk", "late bytes", "open end", "reset"],
+)
+async def test_the_terminal_event_leaves_after_the_lease_is_back(
+    transport: Transport,
+    last: list[Step],
+    kind: str,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench(nursery, streaming(created(), delta(), *last))
+
+    client = await bench.turn(transport)
+    await client.wait_for(kind)
+
+    assert bench.log[0] == "admitted 1"
+    assert "released 1" in bench.log
+    assert told_before_released(bench.log, kind) == 0
+    assert client.types[-1] == kind
+    assert trio.current_time() < 0.01
+
+
+@both
+async def test_when_its_client_sees_the_end_the_record_is_written(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, streaming(created(), 1.0, completed()))
+    recorded: list[int] = []
+
+    client = await bench.turn(transport)
+    client.on_event = lambda _type: recorded.append(len(bench.records))
+    await client.wait_for("response.completed")
+
+    assert recorded == [0, 1]
+
+
+async def test_an_error_frame_leaves_after_the_lease_is_back(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(
+        nursery, streaming(created(), UpstreamCut("reset")), rejecting(500, b"{}"), streaming(b"")
+    )
+
+    socket = await bench.turn("websocket")
+    await socket.wait_for("error", 1)
+    await socket.say(create())
+    await socket.wait_for("error", 2)
+
+    assert told_before_released(bench.log, "error") == 0
+
+
+async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, *(streaming(created(), completed(f"resp_{i}")) for i in range(ROUNDS)))
+    rounds = count(1)
+    socket = bench.socket()
+
+    def answer_at_once(kind: str) -> None:
+        if kind == "response.completed" and (number := next(rounds)) < ROUNDS:
+            fresh = number % TURNS_OF_A_CONVERSATION == 0
+            previous = None if fresh else f"resp_{number - 1}"
+            socket.say_nowait(create(message("go on"), previous=previous))
+
+    socket.on_event = answer_at_once
+    await socket.say(create())
+    await socket.wait_for("response.completed", ROUNDS)
+
+    turns = bench.runtime.admission.statistics().turns
+    assert bench.runtime.journal.statistics().outcomes == {"completed": ROUNDS}
+    assert (turns.admitted, turns.refused, turns.peak) == (ROUNDS, 0, 1)
+    assert "error" not in socket.types
+    assert told_before_released(bench.log, "response.completed") == 0
+    assert len(bench.input_of(ROUNDS - 1)) == TURNS_OF_A_CONVERSATION
+
+
+async def test_a_request_on_the_byte_after_the_end_is_admitted_every_time(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, *(streaming(created(), completed()) for _ in range(ROUNDS)))
+    clients: list[HttpClient] = []
+
+    def ask_at_once(kind: str = "response.completed") -> None:
+        if kind == "response.completed" and len(clients) < ROUNDS:
+            clients.append(bench.post())
+            clients[-1].on_event = ask_at_once
+
+    ask_at_once()
+    while len(clients) < ROUNDS:
+        await clients[-1].wait_returned()
+    await clients[-1].wait_returned()
+
+    turns = bench.runtime.admission.statistics().turns
+    assert bench.runtime.journal.statistics().outcomes == {"completed": ROUNDS}
+    assert (turns.admitted, turns.refused, turns.peak) == (ROUNDS, 0, 1)
+    assert told_before_released(bench.log, "response.completed") == 0
+    assert all(client.complete for client in clients)
+
+
+async def test_a_frame_that_arrives_after_the_upstreams_end_was_read_replaces_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    lingering = trio.Event()
+    bench = Bench(
+        nursery,
+        streaming(created("resp_1"), completed("resp_1"), lingering),
+        streaming(created("resp_2"), completed("resp_2")),
+    )
+
+    socket = await bench.turn("websocket")
+    await socket.wait_for("response.created")
+    await wait_all_tasks_blocked()
+    held = bench.turns
+    await socket.say(create())
+    await socket.wait_for("response.completed", 2)
+
+    assert held == 1
+    assert [event["response"]["id"] for event in socket.events] == [
+        "resp_1",
+        "resp_1",
+        "resp_2",
+        "resp_2",
+    ]
+    assert bench.outcomes == [Outcome.COMPLETED, Outcome.COMPLETED]
+    assert bench.log.index("released 1") < bench.log.index("admitted 2")
+
+
+async def test_an_interrupt_that_arrives_after_the_upstreams_end_was_read_ends_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, streaming(created(), completed(), trio.Event()))
+
+    socket = await bench.turn("websocket")
+    await socket.wait_for("response.created")
+    await wait_all_tasks_blocked()
+    await socket.say('{"type":"response.interrupt"}')
+    await socket.wait_for("response.completed")
+
+    assert socket.types == ["response.created", "response.completed"]
+    assert bench.outcomes == [Outcome.COMPLETED]
+
+
+async def test_events_that_arrive_together_leave_together_and_unchanged(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    chunk = b": hi\n\n" + delta("one") + delta("two") + completed()
+    bench = Bench(nursery, streaming(created(), chunk))
+
+    client = bench.post()
+    await client.wait_returned()
+
+    assert client.body == created() + chunk
+    assert [part for part in client.chunks if part] == [created(), chunk]
