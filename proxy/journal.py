@@ -6,7 +6,7 @@ A record holds digests, numbers and names from our own tables: no prompt, token,
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from proxy.outbox import Outcome
@@ -16,6 +16,8 @@ logger = logging.getLogger("turnlane")
 
 RECENT_RECORDS = 256
 """Records kept in memory for `/status` and its readers."""
+MODEL_CHARACTERS = 100
+"""Of a model's name, which is the one text here that a client writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class Journal:
 
     def record(self, record: TurnRecord) -> None:
         """Note a turn that ended, or an ask that was refused."""
+        record = replace(record, model=_on_one_line(record.model))
         self.recent.append(record)
         self._outcomes[record.outcome.value] += 1
         if record.refusal is not None:
@@ -63,7 +66,7 @@ class Journal:
             record.transport,
             record.outcome.value if record.refusal is None else f"refused: {record.refusal}",
             record.model or "-",
-            (record.lane or "anonymous")[:8],
+            "anonymous" if record.lane is None else record.lane[:8],
             record.total_ms,
             *("?" if count is None else count for count in _tokens(record.usage)),
         )
@@ -85,6 +88,12 @@ class Journal:
             outcomes=MappingProxyType(dict(self._outcomes)),
             refusals=MappingProxyType(dict(self._refusals)),
         )
+
+
+def _on_one_line(name: str | None) -> str | None:
+    if name is None:
+        return None
+    return "".join(x if x.isprintable() else "?" for x in name[:MODEL_CHARACTERS])
 
 
 def _tokens(usage: Usage) -> tuple[int | None, int | None, int | None]:

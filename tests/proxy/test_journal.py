@@ -1,0 +1,119 @@
+"""Journal: what is kept of a turn, what is counted, and what is written to the log."""
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.journal import MODEL_CHARACTERS, RECENT_RECORDS, Journal, TurnRecord
+from proxy.outbox import Outcome
+from proxy.responses import Usage
+
+PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
+
+
+def record(**changed: Any) -> TurnRecord:
+    return replace(PLAIN, **changed)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+def test_a_record_is_kept_as_it_was_noted(journal: Journal) -> None:
+    noted = record(model="gpt-5.5", lane="0" * 32, total_ms=12.5, usage=Usage(input_tokens=3))
+    journal.record(noted)
+
+    assert list(journal.recent) == [noted]
+
+
+def test_only_the_last_records_are_kept_and_all_are_counted(journal: Journal) -> None:
+    for number in range(RECENT_RECORDS + 7):
+        journal.record(record(wall=float(number)))
+
+    assert len(journal.recent) == RECENT_RECORDS
+    assert journal.recent[0].wall == 7.0
+    assert journal.statistics().outcomes == {"completed": RECENT_RECORDS + 7}
+
+
+def test_outcomes_and_refusals_are_counted_apart(journal: Journal) -> None:
+    journal.record(record())
+    journal.record(record(outcome=Outcome.CUT))
+    journal.record(record(outcome=Outcome.REFUSED, refusal="lane_busy"))
+    journal.refused("lane_busy", transport="websocket", wall=6.0)
+    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+
+    assert journal.statistics().outcomes == {"completed": 1, "cut": 1, "refused": 3}
+    assert journal.statistics().refusals == {"lane_busy": 2, "foreign_origin": 1}
+
+
+def test_statistics_are_of_the_moment_in_which_they_were_asked_for(journal: Journal) -> None:
+    before = journal.statistics()
+    journal.record(record())
+
+    assert before.outcomes == {}
+    assert before.refusals == {}
+
+
+def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> None:
+    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+
+    assert list(journal.recent) == [
+        record(wall=7.0, principal="a key", outcome=Outcome.REFUSED, refusal="foreign_origin")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("noted", "line"),
+    [
+        (
+            record(
+                transport="websocket",
+                model="gpt-5.5",
+                lane="0123456789abcdef" * 2,
+                total_ms=1234.5,
+                usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=7),
+            ),
+            "websocket completed gpt-5.5 01234567 1234 ms, tokens in 100, cached 0, out 7",
+        ),
+        (
+            record(outcome=Outcome.CUT, total_ms=0.6),
+            "http cut - anonymous 1 ms, tokens in ?, cached ?, out ?",
+        ),
+        (
+            record(outcome=Outcome.REFUSED, refusal="lane_busy"),
+            "http refused: lane_busy - anonymous 0 ms, tokens in ?, cached ?, out ?",
+        ),
+    ],
+    ids=["whole", "unknown is not nought", "refused"],
+)
+def test_a_record_is_one_line_of_the_log(
+    noted: TurnRecord, line: str, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "turnlane"):
+        journal.record(noted)
+
+    assert caplog.messages == [line]
+
+
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [
+        ("gpt-5.5\nhttp completed forged", "gpt-5.5?http completed forged"),
+        ("\x1b[31mred\r\0", "?[31mred??"),
+        ("modèle", "modèle"),
+        ("x" * 10**6, "x" * MODEL_CHARACTERS),
+        ("", ""),
+    ],
+    ids=lambda text: repr(text)[:12],
+)
+def test_a_model_cannot_write_lines_of_its_own_nor_fill_the_memory(
+    model: str, kept: str, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "turnlane"):
+        journal.record(record(model=model))
+
+    assert journal.recent[0].model == kept
+    assert len(caplog.messages[0].splitlines()) == 1
