@@ -165,11 +165,15 @@ class Protocol(H11Protocol):
         self._left = None
         self._bodiless = event.method == b"HEAD"
         upgrade = b""
+        size = len(event.target)
         for name, value in event.headers:
+            size += len(name) + len(value)
             if name in _ASCII_ONLY and not value.isascii():
                 await self._end(400, f"the header {name.decode('ascii')} must be ASCII")
             if name == b"upgrade":
                 upgrade = value.strip().lower()
+        if size > self.config.h11_max_incomplete_size:  # h11 counts what has not yet come whole
+            await self._end(431)
         if upgrade == b"h2c" or event.method == b"PRI":
             await self._end(505, "turnlane speaks HTTP/1.1 and WebSocket, not HTTP/2")
 
@@ -208,7 +212,7 @@ class Protocol(H11Protocol):
         )
         self.keep_alive_requests += 1
 
-    async def _end(self, status: int, message: str) -> None:
+    async def _end(self, status: int, message: str = "") -> None:
         """Answer what cannot be a request. Raises ConnectionEnded."""
         await self._send_error_response(status, message)
         raise ConnectionEnded(message)

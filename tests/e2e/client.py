@@ -50,17 +50,18 @@ class Client:
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
-    async def head(self, method: str = "POST") -> Head:
+    async def head(self, method: str = "POST", *, upgraded: bool = False) -> Head:
         """The head of the next answer. Raises Cut."""
         self._parser = h11.Connection(h11.CLIENT)
-        self._parser.send(h11.Request(method=method, target="/", headers=[("host", HOST)]))
+        headers = [("host", HOST), *([("upgrade", "websocket")] if upgraded else [])]
+        self._parser.send(h11.Request(method=method, target="/", headers=headers))
         self._parser.send(h11.EndOfMessage())
         if self.rest:
             self._parser.receive_data(self.rest)
         event = await self._next()
-        while isinstance(event, h11.InformationalResponse):
+        while isinstance(event, h11.InformationalResponse) and event.status_code == 100:
             event = await self._next()
-        if not isinstance(event, h11.Response):
+        if not isinstance(event, h11.Response | h11.InformationalResponse):
             raise Cut(event)
         return Head(
             status=event.status_code,

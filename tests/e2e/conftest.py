@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Upstream, open_upstream
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever a peer does, nothing is logged as an error: that is kept for bugs."""
+    yield
+    faults = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
+    assert not faults
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def handshake(headers: Mapping[str, str] | None = None, target: str = "/v1/respo
 async def upgrade(client: Client, headers: Mapping[str, str] | None = None) -> Head:
     """Shake hands; the answer is 101 if the socket is open."""
     await client.send(handshake(headers))
-    return await client.head("GET")
+    return await client.head("GET", upgraded=True)
 
 
 async def open_socket(client: Client, headers: Mapping[str, str] | None = None) -> Socket:

@@ -1,0 +1,241 @@
+"""Requests of every kind on a real connection: routes, methods, targets, headers, origins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+import trio
+
+from tests.e2e.client import Answer, post, request
+from tests.e2e.proxy import Proxy
+from tests.e2e.upstream import Sent, Upstream
+from tests.e2e.websocket import HANDSHAKE, create, handshake, upgrade
+
+SECONDS = 10
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
+H2C: Final = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c"}
+SETTINGS: Final = {**H2C, "http2-settings": "AAMAAABkAARAAAAAAAIAAAAA"}
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "code"),
+    [
+        (PREFACE, 505, "bad_request"),
+        (request("GET", "/healthz", H2C), 505, "bad_request"),
+        (request("GET", "/healthz", SETTINGS), 505, "bad_request"),
+        (request("POST", "/v1/responses", SETTINGS, b'{"stream":true}'), 505, "bad_request"),
+        (request("POST", "/v1/responses", SETTINGS, b"x" * 5_000_000), 505, "bad_request"),
+        (request("TRACE", "/healthz"), 405, "method_not_allowed"),
+        (request("DELETE", "/v1/responses"), 405, "method_not_allowed"),
+        (request("GET", "/v1/responses"), 405, "method_not_allowed"),
+        (request("POST", "/healthz", body=b"x" * 1_000_000), 405, "method_not_allowed"),
+        (request("CONNECT", "example.com:443"), 404, "not_found"),
+        (request("GET", "/nothing"), 404, "not_found"),
+        (request("GET", "http://127.0.0.1/healthz"), 404, "not_found"),
+        (request("POST", "/v1/completions", body=b"{}"), 404, "not_found"),
+        (request("GET", "/healthz", {"x": "y" * 70_000}), 431, "bad_request"),
+        (request("GET", "/healthz", {f"x{n}": "y" * 100 for n in range(700)}), 431, "bad_request"),
+        (b"GET /" + b"y" * 200_000 + b" HTTP/1.1\r\n\r\n", 431, "bad_request"),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", 400, "bad_request"),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", 403, "foreign_origin"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300), 400, "bad_request"),
+        (b"\r\n\r\nhello\r\n\r\n", 400, "bad_request"),
+        (post({"content-length": "1, 2"}), 400, "bad_request"),
+        (post({"content-length": "-1"}), 400, "bad_request"),
+        (post({"transfer-encoding": "gzip"}), 501, "bad_request"),
+        (post({"transfer-encoding": "chunked"}, b"xyz\r\n\r\n"), 400, "bad_request"),
+    ],
+    ids=lambda value: repr(value[:40]) if isinstance(value, bytes) else str(value),
+)
+async def test_what_cannot_be_served_is_told_so_with_a_body_that_says_why(
+    proxy: Proxy, upstream: Upstream, text: bytes, status: int, code: str
+) -> None:
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(text)
+        answer = await client.answer()
+
+        assert (answer.status, answer.code) == (status, code)
+        assert answer.json["error"]["message"]
+        assert await client.wait_closed() == b""
+        await client.hang_up()
+        await proxy.until_idle()
+    assert upstream.sent == []
+
+
+@pytest.mark.parametrize("target", ["/healthz", "/readyz", "/status", "/nothing"])
+async def test_head_gets_no_body_and_the_connection_goes_on_as_announced(
+    proxy: Proxy, target: str
+) -> None:
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(request("HEAD", target))
+        answer = await client.answer("HEAD")
+        assert (answer.body, int(answer.headers["content-length"]) > 0) == (b"", True)
+        if answer.headers.get("connection") == "close":
+            assert await client.wait_closed() == b""
+        else:
+            await client.send(request("GET", "/healthz"))
+            assert (await client.answer("GET")).status == 200
+
+
+async def test_the_small_routes_answer(proxy: Proxy, upstream: Upstream) -> None:
+    async def models(sent: Sent) -> None:
+        await sent.reply(200, {"models": [sent.target]}, [("etag", "x"), ("x-models-etag", "7")])
+
+    upstream.script = models
+    with trio.fail_after(SECONDS):
+        healthz, readyz = await proxy.get("/healthz"), await proxy.get("/readyz")
+        assert healthz.json == {"service": "turnlane", "status": "alive"}
+        assert readyz.json == {"service": "turnlane", "status": "ready"}
+        for target in ("/v1/models?client_version=1", "/backend-api/codex/models"):
+            answer = await proxy.get(target)
+            assert answer.status == 200
+            assert answer.headers["x-models-etag"] == "7"
+        assert [sent.target for sent in upstream.sent] == [
+            "/v1/models?client_version=1",
+            "/v1/models",
+        ]
+        client = await proxy.connect()
+        await client.send(request("POST", "/backend-api/codex/responses", body=b'{"stream":true}'))
+        assert (await client.answer()).json == {"models": ["/v1/responses"]}
+
+
+async def test_http_1_0_gets_its_stream_up_to_the_end_of_the_connection(proxy: Proxy) -> None:
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(post().replace(b"HTTP/1.1", b"HTTP/1.0"))
+        answer = await client.answer()
+
+        assert b"response.completed" in answer.body
+        assert await client.wait_closed() == b""
+
+
+async def test_ten_thousand_bytes_of_headers_are_fine(proxy: Proxy, upstream: Upstream) -> None:
+    metadata = {"x-codex-turn-metadata": "m" * 10_000}
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(post(metadata))
+        assert (await client.answer()).status == 200
+        socket = await proxy.websocket(metadata)
+        await socket.send(create("t"))
+        await socket.until("response.completed")
+
+    assert upstream.sent[0].headers["x-codex-turn-metadata"] == "m" * 10_000
+
+
+FOREIGN: Final = (
+    {"origin": "http://elsewhere.example"},
+    {"origin": "null"},
+    {"origin": "http://["},
+    {"origin": "http://127.0.0.1"},
+    {"origin": "https://127.0.0.1:1"},
+    {"origin": "\xff"},
+    {"host": "elsewhere.example"},
+    {"host": "elsewhere.example", "origin": "http://elsewhere.example"},
+    {"host": "127.0.0.1.elsewhere.example"},
+    {"host": "localhost.elsewhere.example:10110"},
+    {"host": "\xff"},
+    {"host": ""},
+)
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=repr)
+async def test_a_foreign_page_spends_nothing_over_any_transport(
+    proxy: Proxy, upstream: Upstream, headers: Mapping[str, str]
+) -> None:
+    if headers == {"origin": "http://127.0.0.1"}:
+        headers = {**headers, "host": "127.0.0.1:10110"}
+    texts = [
+        post({**headers, "content-type": "text/plain"}),
+        request("GET", "/status", headers),
+        request("GET", "/v1/models", headers),
+        request("OPTIONS", "/v1/responses", headers),
+        handshake(headers),
+    ]
+    with trio.fail_after(SECONDS):
+        for text in texts:
+            client = await proxy.connect()
+            await client.send(text)
+            answer = await client.answer()
+            assert (answer.status, answer.code) == (403, "foreign_origin"), text
+            assert "access-control-allow-origin" not in answer.headers
+            await client.hang_up()
+
+    assert upstream.sent == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:10110", "[::1]:1", "127.9.9.9"])
+async def test_loopback_by_any_name_is_at_home(proxy: Proxy, host: str) -> None:
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(post({"host": host}))
+        assert (await client.answer()).status == 200
+        await proxy.websocket({"host": host, "origin": f"http://{host}"})
+
+
+@pytest.mark.parametrize(
+    "extensions",
+    [
+        "\xff",
+        "permessage-deflate",
+        "permessage-deflate; client_max_window_bits=abc",
+        "permessage-deflate; server_max_window_bits=0",
+        "permessage-deflate; ; ;,,,=",
+    ],
+)
+async def test_no_extension_is_negotiated_however_it_is_offered(
+    proxy: Proxy, extensions: str
+) -> None:
+    with trio.fail_after(SECONDS):
+        head = await upgrade(await proxy.connect(), {"sec-websocket-extensions": extensions})
+        assert head.status == 101
+        assert "sec-websocket-extensions" not in head.headers
+        socket = await proxy.websocket({"sec-websocket-extensions": extensions})
+        await socket.send(create("t"))
+        await socket.until("response.completed")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sec-websocket-version": "12"},
+        {"sec-websocket-version": "\xff"},
+        {"sec-websocket-key": None},
+        {"sec-websocket-protocol": "\xff"},
+        {"connection": "upgrade, \xff"},
+        {"upgrade": "websocket\x1c"},
+        {"upgrade": "websocket/\xff"},
+    ],
+    ids=repr,
+)
+async def test_a_broken_handshake_is_answered_and_leaves_nothing(
+    proxy: Proxy, change: Mapping[str, str | None]
+) -> None:
+    fields = {**HANDSHAKE, **change}
+    text = request("GET", "/v1/responses", {k: v for k, v in fields.items() if v is not None})
+    with trio.fail_after(SECONDS):
+        client = await proxy.connect()
+        await client.send(text)
+        answer = await client.answer()
+        assert answer.status in (400, 405)
+        assert answer.json["error"]["message"]
+        assert await client.wait_closed() == b""
+        await client.hang_up()
+        await proxy.until_idle()
+
+
+async def test_a_handshake_at_the_wrong_place_is_a_plain_no(proxy: Proxy) -> None:
+    with trio.fail_after(SECONDS):
+        answers: list[Answer] = []
+        for target in ("/healthz", "/nothing"):
+            client = await proxy.connect()
+            await client.send(request("GET", target, HANDSHAKE))
+            answers.append(await client.answer("GET"))
+
+    assert [(answer.status, answer.code) for answer in answers] == [
+        (405, "method_not_allowed"),
+        (404, "not_found"),
+    ]
