@@ -152,7 +152,8 @@ def test_an_unknown_key_is_named_and_the_known_ones_are_listed(section: str) -> 
 
 @pytest.mark.parametrize("key", KINDS)
 def test_a_value_of_the_wrong_type_names_its_key(key: str) -> None:
-    for value in (True, {}, [5]):
+    values: list[object] = [True, {}, [5]]
+    for value in values:
         assert wrong((key, value)).key == key
 
 
