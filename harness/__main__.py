@@ -29,8 +29,12 @@ LANES = 64
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code; argparse itself ends a wrong command line, with 2."""
-    options = read_options(argv)
-    return trio.run(recall, options, os.environ, Console(), Console(stderr=True))
+    options, err = read_options(argv), Console(stderr=True)
+    try:
+        return trio.run(recall, options, os.environ, Console(), err)
+    except* KeyboardInterrupt:
+        err.print("interrupted: nothing was judged")
+    return 1
 
 
 async def recall(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ class Call:
     latency_seconds: float
 
 
-OUTPUT_TYPES = {
+OUTPUT_TYPES: Final = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
     "tool_search_call": "tool_search_output",

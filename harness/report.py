@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,7 +12,7 @@ from harness.evidence import Evidence
 from harness.faults import End
 from harness.verdict import Check, Verdict, passed
 
-_STYLES = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_JUDGED: "yellow"}
+_STYLES: Final = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_JUDGED: "yellow"}
 _PERCENTS = (50, 95, 100)
 MIB = 2**20
 

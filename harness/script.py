@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 SLOW_DELTAS = 160
 SLOW_DELTA_BYTES = 8192
-USAGE = {
+USAGE: Final = {
     "input_tokens": 100,
     "output_tokens": 5,
     "total_tokens": 105,

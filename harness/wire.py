@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,8 +15,12 @@ Headers = tuple[tuple[str, str], ...]
 SECRET = re.compile(rf"{SECRET_PREFIX}[0-9a-f]{{{SECRET_DIGITS}}}".encode())
 TERMINALS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
 
-_TOOL = {"type": "function", "strict": False, "parameters": {"type": "object", "properties": {}}}
-SHAPE: Mapping[str, Any] = {
+_TOOL: Final = {
+    "type": "function",
+    "strict": False,
+    "parameters": {"type": "object", "properties": {}},
+}
+SHAPE: Final[Mapping[str, Any]] = {
     "model": "gpt-5.5",
     "stream": True,
     "tools": [

@@ -1,7 +1,9 @@
 """The command: exit codes, the report on paper, and the proxy itself under a small load."""
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
@@ -79,6 +81,25 @@ def test_nobody_at_the_target(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert code == 1
     assert "/status cannot be read" in capsys.readouterr().err
+
+
+def test_a_run_that_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as target:
+
+        def interrupt() -> None:
+            connection, _ = target.accept()
+            with connection:
+                os.kill(os.getpid(), signal.SIGINT)
+                connection.recv(2**16)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        port = target.getsockname()[1]
+        code = main(f"--target 127.0.0.1:{port} --upstream-port {free_port()}".split())
+        thread.join()
+
+    assert code == 1
+    assert "interrupted" in capsys.readouterr().err
 
 
 def test_a_wrong_command_line_exits_with_2() -> None:

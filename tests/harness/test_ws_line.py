@@ -1,23 +1,16 @@
 """A WebSocket line speaks as Codex does: prewarm, increments, everything again on a new socket."""
 
-import socket
-import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import trio
 from trio.testing import memory_stream_pair
-from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
-    AcceptConnection,
     BytesMessage,
     CloseConnection,
-    Event,
     Ping,
     Pong,
-    Request,
     TextMessage,
 )
 
@@ -29,59 +22,12 @@ from harness.wire import instructions, prewarm_frame
 from harness.ws_line import WsLine
 from harness.ws_socket import WsSocket
 from tests.harness.kit import small_plan
+from tests.harness.ws_peer import Peer
 
 PLAN = small_plan(transport=Transport.WS, sessions=1)
 SESSION = PLAN.waves[0]
 EXCHANGE = next(PLAN.exchanges()).exchange
 HELLO = message("user", "hello", "msg_1")
-
-
-class Peer:
-    """The other end: accepts, and then says and hears what the test wants."""
-
-    def __init__(self, stream: trio.abc.Stream) -> None:
-        self._stream = stream
-        self._ws = WSConnection(ConnectionType.SERVER)
-        self._events: list[Event] = []
-
-    async def accept(self) -> Request:
-        request = await self.hear()
-        assert isinstance(request, Request)
-        await self.say(AcceptConnection())
-        return request
-
-    async def hear(self) -> Event:
-        while not self._events:
-            self._ws.receive_data(bytes(await self._stream.receive_some(65536)))
-            self._events += self._ws.events()
-        return self._events.pop(0)
-
-    async def frame(self) -> dict[str, Any]:
-        text = ""
-        while isinstance(event := await self.hear(), TextMessage):
-            text += event.data
-            if event.message_finished:
-                break
-        frame: dict[str, Any] = msgspec.json.decode(text)
-        return frame
-
-    async def say(self, event: Event) -> None:
-        await self._stream.send_all(self._ws.send(event))
-
-    async def tell(self, **fields: Any) -> None:
-        await self.say(TextMessage(data=msgspec.json.encode(fields).decode()))
-
-    async def complete(self, response_id: str, kind: str = "response.completed") -> None:
-        await self.tell(type=kind, response={"id": response_id})
-
-    async def close(self) -> None:
-        await self._stream.aclose()
-
-    async def reset(self) -> None:
-        """Close with a reset, which the other end sees at once."""
-        assert isinstance(self._stream, trio.SocketStream)
-        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await self._stream.aclose()
 
 
 @asynccontextmanager
