@@ -68,7 +68,7 @@ class Client:
 
     @property
     def types(self) -> list[str]:
-        return [event["type"] for event in self.events]
+        return [event.get("type", "") for event in self.events]
 
     @property
     def refused(self) -> Refused:
@@ -156,11 +156,12 @@ class Client:
 
     def _saw(self, data: str | bytes) -> None:
         event = json.loads(data)
+        kind = event.get("type", "")
         self.events.append(event)
-        self._seen[event["type"]] += 1
+        self._seen[kind] += 1
         self.seen_at.append(trio.current_time())
-        self._log(f"{self._name} sees {event['type']}")
-        self.on_event(event["type"])
+        self._log(f"{self._name} sees {kind}")
+        self.on_event(kind)
 
 
 class HttpClient(Client):
