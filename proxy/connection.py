@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 from hypercorn.config import Config as HypercornConfig
-from hypercorn.events import RawData
+from hypercorn.events import Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
@@ -97,6 +97,12 @@ class Connection(TCPServer):
             await self._read_data()
             self._hung_up = True
             await self.idle_task.stop()
+
+    async def protocol_send(self, event: Event) -> None:
+        # An answer's last message tells its handler that the client is done with it, and so
+        # cancels it right here: the idle timer has to be started all the same.
+        with trio.CancelScope(shield=isinstance(event, Updated)):
+            await super().protocol_send(event)
 
     async def _close(self) -> None:
         self._wire.shut()

@@ -177,10 +177,12 @@ async def test_an_idle_connection_is_let_go_after_a_while(upstream: Upstream) ->
     settings = {"keep_alive_seconds": 0.05}
     async with open_proxy(upstream.url, server=settings) as proxy:
         with trio.fail_after(SECONDS):
-            silent, slow, served = [await proxy.connect() for _ in range(3)]
+            silent, slow, asked, served = [await proxy.connect() for _ in range(4)]
             await slow.send(GET[:20])
-            await served.send(GET)
-            await served.answer("GET")
-            for client in (silent, slow, served):
+            await asked.send(GET)
+            await asked.answer("GET")
+            await served.send(post(named("t")))
+            await served.answer()
+            for client in (silent, slow, asked, served):
                 with pytest.raises(Cut):
                     await client.answer("GET")

@@ -1,0 +1,199 @@
+"""SIGTERM: idle connections go at once, busy ones after their turn, and the port is free again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+
+from tests.e2e.client import Client, Cut, named, post, request
+from tests.e2e.process import Child, open_child
+from tests.e2e.proxy import Proxy
+from tests.e2e.upstream import Upstream, at_once, on_go
+from tests.e2e.websocket import Closed, create, upgrade
+
+SECONDS = 20
+SOON_SECONDS = 1.5
+"""Generous for what happens at once in a process of its own."""
+GET: Final = request("GET", "/healthz")
+
+
+def _with_drain(path: Path, seconds: float) -> Sequence[str]:
+    file = path / "turnlane.toml"
+    file.write_text(f"[server]\ndrain_seconds = {seconds}\n")
+    return ("--config", str(file))
+
+
+async def _begun(child: Child, upstream: Upstream, thread: str) -> Client:
+    """A client in mid-stream."""
+    client = await child.proxy.connect()
+    await client.send(post(named(thread)))
+    await upstream.wait_sent(len(upstream.sent) + 1)
+    await client.head()
+    return client
+
+
+async def _rest(client: Client) -> bytes:
+    body = b""
+    while chunk := await client.more():
+        body += chunk
+    return body
+
+
+async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = on_go
+    async with open_child(tmp_path / "home", upstream.url) as child:
+        with trio.fail_after(SECONDS):
+            idle_socket, busy_socket = [await child.proxy.websocket() for _ in range(2)]
+            idle_client = await child.proxy.connect()
+            await idle_client.send(GET)
+            await idle_client.answer("GET")
+            busy_client = await _begun(child, upstream, "http")
+            await busy_socket.send(create("websocket"))
+            await busy_socket.until("response.created")
+            fresh = await child.proxy.connect()
+
+            child.signal()
+            with trio.fail_after(SOON_SECONDS):
+                assert await idle_socket.event() == Closed(1001)
+                assert await idle_socket.client.wait_closed() == b""
+                assert await idle_client.wait_closed() == b""
+            await _assert_turned_away(child.proxy, fresh, busy_socket)
+
+            upstream.release()
+            assert b"response.completed" in await _rest(busy_client)
+            await busy_socket.until("response.completed")
+            assert await busy_socket.event() == Closed(1001)
+            await _hang_up(idle_socket.client, busy_socket.client, busy_client, fresh)
+            assert await child.wait() == 0
+            assert len(upstream.sent) == 2
+
+
+async def _assert_turned_away(proxy: Proxy, fresh: Client, busy: object) -> None:
+    """Whoever asks during the drain hears how long it may take."""
+    await fresh.send(post(named("new")))
+    refused = await fresh.answer()
+    assert (refused.status, refused.code) == (503, "server_busy")
+    assert refused.headers["x-turnlane-refusal"] == "draining"
+    assert 2 < int(refused.headers["retry-after"]) <= 12
+    denied = await upgrade(await proxy.connect())
+    assert (denied.status, denied.headers["x-turnlane-refusal"]) == (503, "draining")
+    ready = await proxy.get("/readyz")
+    assert (ready.status, ready.json["status"]) == (503, "draining")
+    assert (await proxy.get("/healthz")).status == 200
+    assert (await proxy.status())["state"] == "draining"
+
+
+async def test_a_frame_during_the_drain_is_refused_and_the_running_turn_goes_on(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = on_go
+    async with open_child(tmp_path / "home", upstream.url) as child:
+        with trio.fail_after(SECONDS):
+            socket = await child.proxy.websocket()
+            await socket.send(create("t"))
+            await socket.until("response.created")
+            child.signal()
+            while (await child.proxy.get("/readyz")).status == 200:
+                pass
+            await socket.send(create("t"))
+            refused = await socket.event()
+            upstream.release()
+
+            assert refused["headers"]["x-turnlane-refusal"] == "draining"
+            assert 2 < int(refused["headers"]["retry-after"]) <= 12
+            assert (await socket.until("response.completed"))["response"]["id"] == "resp_1"
+            assert await socket.event() == Closed(1001)
+            await socket.client.hang_up()
+            assert await child.wait() == 0
+
+
+async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with open_child(tmp_path / "home", upstream.url) as child:
+        with trio.fail_after(SECONDS):
+            client, other = await child.proxy.connect(), await child.proxy.connect()
+            for each in (client, other):
+                await each.send(post(named("t")))
+                await each.answer()
+            socket = await child.proxy.websocket()
+            await socket.send(create("t"))
+            await socket.until("response.completed")
+            child.signal()
+            assert await socket.event() == Closed(1001)
+            await _hang_up(socket.client)
+            with trio.fail_after(SOON_SECONDS):
+                assert await child.wait() == 0
+            port = child.port
+    async with open_child(tmp_path / "home", upstream.url, port=port) as after:
+        client = await after.proxy.connect()
+        await client.send(post(named("t")))
+        assert (await client.answer()).status == 200
+
+
+async def test_a_turn_that_is_longer_than_the_drain_is_cut_at_its_end(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = on_go
+    short = _with_drain(tmp_path, 0.3)
+    async with open_child(tmp_path / "home", upstream.url, *short) as child:
+        with trio.fail_after(SECONDS):
+            client = await _begun(child, upstream, "http")
+            socket = await child.proxy.websocket()
+            await socket.send(create("websocket"))
+            await socket.until("response.created")
+            child.signal()
+
+            with pytest.raises(Cut):
+                await _rest(client)
+            while not isinstance(await socket.event(), Closed):
+                pass
+            assert await child.wait() == 0
+            for sent in upstream.sent:
+                await sent.cut.wait()
+
+
+async def test_a_second_signal_ends_at_once(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = on_go
+    async with open_child(tmp_path / "home", upstream.url) as child:
+        with trio.fail_after(SECONDS):
+            client = await _begun(child, upstream, "t")
+            child.signal()
+            while (await child.proxy.get("/readyz")).status == 200:
+                pass
+            with trio.fail_after(SOON_SECONDS):
+                assert await child.stop() == 0
+            with pytest.raises(Cut):
+                await _rest(client)
+
+
+@pytest.mark.load
+async def test_a_process_that_is_ended_and_started_again_keeps_no_client_waiting(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    port = 0
+    upstream.script = at_once
+    with trio.fail_after(60):
+        for _ in range(10):
+            async with open_child(tmp_path / "home", upstream.url, port=port) as child:
+                port = child.port
+                sockets = [await child.proxy.websocket() for _ in range(20)]
+                for socket in sockets:
+                    await socket.send(create())
+                    await socket.until("response.completed")
+                child.signal()
+                for socket in sockets:
+                    assert await socket.event() == Closed(1001)
+                await _hang_up(*(socket.client for socket in sockets))
+                assert await child.wait() == 0
+
+
+async def _hang_up(*clients: Client) -> None:
+    for client in clients:
+        await client.hang_up()
