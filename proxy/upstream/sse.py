@@ -15,12 +15,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from proxy.errors import UpstreamCut
 from proxy.shallow import UNREADABLE, members
 
 _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _LEADING_TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([^"\\]*)"')
 _BOM: Final = b"\xef\xbb\xbf"
+_LOOK_BACK: Final = 3  # bytes of a blank line, or of a carriage return in doubt, before a chunk
+
+EVENT_BYTES: Final = 64 * 2**20
+"""One event; Codex itself takes 16 MiB. An upstream must not fill the memory with a single one."""
 
 TERMINAL_TYPES: Final = frozenset(
     {"response.completed", "response.failed", "response.incomplete", "error"}
@@ -50,26 +55,40 @@ class Splitter:
     """Feed it what arrives; it returns the events that are complete."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._started = False
+        self._rest: list[bytes] = []
+        self._size = 0
+        self._tail = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
-        text = self._rest + chunk if self._rest else chunk
-        if not self._started:
-            if len(text) < len(_BOM) and _BOM.startswith(text):
-                self._rest = text
-                return []
-            self._started = True
+        """Raises UpstreamCut for an event without an end."""
+        if self._rest and not _has_blank_line(seen := self._tail + chunk):
+            return self._keep(chunk, seen)
+        text = b"".join((*self._rest, chunk)) if self._rest else chunk
         blocks = text.split(b"\n\n") if b"\r" not in text else _split_any(text)
-        self._rest = blocks.pop()
+        rest = blocks.pop()
+        self._rest = [rest] if rest else []
+        self._size, self._tail = len(rest), rest[-_LOOK_BACK:]
         return [_event(block) for block in blocks] if b"\r" in text else _events(blocks)
+
+    def _keep(self, chunk: bytes, seen: bytes) -> list[Event]:
+        """No event ends here. A long one is searched in pieces, and joined once, at its end."""
+        self._rest.append(chunk)
+        self._tail = seen[-_LOOK_BACK:]
+        self._size += len(chunk)
+        if self._size > EVENT_BYTES:
+            raise UpstreamCut(f"an event of more than {EVENT_BYTES // 2**20} MiB")
+        return []
 
     def close(self) -> list[Event]:
         """The stream has ended: whole data that is left is an event, and gets its blank line.
         A client would drop it without one, and half an event is none, whatever its type says."""
-        event = _event(self._rest + b"\n\n")
-        self._rest = b""
+        event = _event(b"".join(self._rest) + b"\n\n")
+        self._rest, self._tail = [], b""
         return [event] if event.type and _is_whole(event.data) else []
+
+
+def _has_blank_line(text: bytes) -> bool:
+    return _BLANK_LINE.search(text) is not None if b"\r" in text else b"\n\n" in text
 
 
 def _split_any(text: bytes) -> list[bytes]:

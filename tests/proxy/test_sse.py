@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.errors import UpstreamCut
 from proxy.shallow import UNREADABLE
-from proxy.upstream.sse import TERMINAL_TYPES, Event, Splitter, event_from, type_of
+from proxy.upstream.sse import EVENT_BYTES, TERMINAL_TYPES, Event, Splitter, event_from, type_of
 
 BOM = b"\xef\xbb\xbf"
 CREATED = b'{"type":"response.created","response":{"id":"resp_1"}}'
@@ -151,6 +152,32 @@ def test_a_first_chunk_that_only_looks_like_a_bom_is_data() -> None:
 
 def test_several_events_in_one_chunk_come_out_together() -> None:
     assert len(Splitter().feed(b"data: 1\n\ndata: 2\n\ndata: 3\n\ndata: unfin")) == 3
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_a_long_event_in_many_pieces_is_one_event(end: bytes) -> None:
+    raw = b"data: " + b"x" * 300_000 + end + end
+    pieces = [raw[at : at + 1000] for at in range(0, len(raw), 1000)]
+
+    assert [event.raw for event in fed(*pieces, b"data: 1\n\n")] == [raw, b"data: 1\n\n"]
+
+
+def test_an_event_without_an_end_is_cut_before_it_fills_the_memory() -> None:
+    splitter = Splitter()
+    piece = bytes(EVENT_BYTES // 8)
+    for _ in range(8):
+        assert splitter.feed(piece) == []
+
+    with pytest.raises(UpstreamCut, match="more than 64 MiB"):
+        splitter.feed(b"x")
+
+
+def test_only_the_unfinished_event_counts_for_that() -> None:
+    splitter = Splitter()
+    splitter.feed(bytes(EVENT_BYTES - 10))
+
+    assert len(splitter.feed(b"\n\nmore")) == 1
+    assert splitter.feed(bytes(100)) == []
 
 
 # The end of a stream.
