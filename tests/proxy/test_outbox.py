@@ -181,6 +181,21 @@ async def test_events_of_our_own_count_against_the_room_of_others(
     assert putting.waits
 
 
+async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
+    outbox: Outbox,
+) -> None:
+    await outbox.put([event(1)])
+    outbox.inject([event(1), event(1)])
+    outbox.inject([event(1)])
+    assert outbox.injected == 3
+    await outbox.take()
+    assert outbox.injected == 0
+    outbox.inject([event(1)])
+    outbox.discard()
+
+    assert outbox.injected == 0
+
+
 # The last byte.
 
 
@@ -292,6 +307,16 @@ async def test_a_writer_is_busy_from_taking_to_taking_again(
     assert taking.waits
     assert outbox.stalled_seconds() == 0
     outbox.end(DONE)
+
+
+async def test_a_writer_that_gave_up_waiting_is_busy_with_something_else(
+    outbox: Outbox, autojump_clock: MockClock
+) -> None:
+    with trio.move_on_after(20):
+        await outbox.take()
+    await trio.sleep(7)
+
+    assert outbox.stalled_seconds() == 7
 
 
 async def test_after_the_end_nobody_minds_how_long_it_writes(
