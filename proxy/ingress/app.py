@@ -53,9 +53,14 @@ _ROUTES: Final = MappingProxyType(
         ("http", "GET", "/status"): _status,
     }
 )
-_METHODS: Final = MappingProxyType(
+_UPGRADE: Final = "WebSocket upgrade"
+_TAKEN: Final = MappingProxyType(
     {
-        path: sorted({method for kind, method, known in _ROUTES if known == path})
+        path: [
+            _UPGRADE if kind == "websocket" else method
+            for kind, method, known in _ROUTES
+            if known == path
+        ]
         for _, _, path in _ROUTES
     }
 )
@@ -92,8 +97,8 @@ class App:
 
 
 def _unrouted(kind: str, method: str, path: str) -> tuple[str, str]:
-    known = _METHODS.get(path)
-    if known is None:
+    taken = _TAKEN.get(path)
+    if taken is None:
         return "not_found", f"there is nothing at {path[:200]!r}"
-    what = "WebSocket upgrade" if kind == "websocket" else method
-    return "method_not_allowed", f"{path} does not take {what}; it takes {', '.join(known)}"
+    what = _UPGRADE if kind == "websocket" else method
+    return "method_not_allowed", f"{path} does not take {what}; it takes {', '.join(taken)}"

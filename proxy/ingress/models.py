@@ -1,5 +1,7 @@
 """`GET /v1/models`, passed through: no turn, so no lease; bounded by the connection it came on."""
 
+from typing import Final
+
 import trio
 
 from proxy.errors import UpstreamCut
@@ -13,6 +15,12 @@ from proxy.upstream.base import Failure, UpstreamRequest
 
 MODELS_SECONDS = 30.0
 MODELS_BYTES = 4 * 2**20
+_TOO_LARGE: Final = Failure(
+    status=502,
+    code="upstream_unusable",
+    message="its list of models is larger than 4 MiB",
+    retriable=False,
+)
 
 
 async def serve_models(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,8 +53,10 @@ async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure:
             async with runtime.upstream.open(request) as reply:
                 if isinstance(reply, Failure):
                     return reply
-                while len(found) < MODELS_BYTES and (chunk := await reply.read()):
+                while chunk := await reply.read():
                     found += chunk
+                    if len(found) > MODELS_BYTES:
+                        return _TOO_LARGE
                 return Rejected(
                     status=reply.status, headers=downward(reply.headers), body=bytes(found)
                 )
