@@ -526,8 +526,9 @@ async def test_a_closed_door_refuses_everybody_and_lets_what_is_held_run_on(
     admission.close_door(10)
 
     assert (admission.draining, admission.door_closed.is_set()) == (True, True)
-    with pytest.raises(AdmissionRefused, match="draining"):
-        await admission.lease(ask(2)).__aenter__()
+    for wish in (ask(1), ask(2), ask()):
+        with pytest.raises(AdmissionRefused, match="draining"):
+            await admission.lease(wish).__aenter__()
     with pytest.raises(AdmissionRefused, match="draining"):
         admission.succeed(earlier.held.id, ask(1))
     with pytest.raises(AdmissionRefused, match="draining"):

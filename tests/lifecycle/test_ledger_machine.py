@@ -28,9 +28,9 @@ from lifecycle import (
 from tests.lifecycle.asks import ask as an_ask
 from tests.lifecycle.asks import lane as a_lane
 
-LIMITS = Limits(turns=4, lanes=3, lanes_kept=1, memory_bytes=10)
-NUMBERS = range(5)
-SIZES = st.sampled_from([0, 0, 1, 2, 5])
+LIMITS = Limits(turns=4, lanes=2, lanes_kept=1, memory_bytes=10)
+NUMBERS = range(4)
+SIZES = st.sampled_from([0, 0, 1, 2, 5, 8])
 ASKS = st.builds(an_ask, st.sampled_from([*NUMBERS, None]), worker=st.booleans(), body_bytes=SIZES)
 LANE_REFUSALS = {Refusal.LANE_BUSY, Refusal.LANES_AT_CAPACITY}
 
@@ -183,14 +183,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.turns = {"peak": 0, "admitted": 0, "refused": 0}
         self.lanes = {"peak": 0, "admitted": 0, "refused": 0}
 
-    @rule(ask=ASKS)
-    def ask(self, ask: Ask) -> None:
+    @rule(data=st.data(), ask=ASKS, where_somebody_is=st.booleans())
+    def ask(self, data: st.DataObject, ask: Ask, where_somebody_is: bool) -> None:
+        if where_somebody_is and self.world.leases:
+            ask = replace(ask, lane=self.world.leases[self.draw(data, self.world.leases)].lane)
         refusal, earlier = judge_ask(self.world, ask)
         decision = self.ledger.ask(ask)
 
-        if self.ledger.draining:
-            self.refused(decision, Refusal.DRAINING)
-        elif refusal is not None:
+        if refusal is not None:
             self.refused(decision, refusal)
         elif earlier is not None:
             self.waits(decision, earlier, ask)
@@ -211,9 +211,7 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             decision = self.ledger.succeed(earlier, ask, replaced if gives_way else None)
 
-        if self.ledger.draining:
-            self.refused(decision, Refusal.DRAINING)
-        elif refusal is not None:
+        if refusal is not None:
             self.refused(decision, refusal)
         else:
             assert replaced is None or replaced.superseded
@@ -290,9 +288,15 @@ class LedgerMachine(RuleBasedStateMachine):
         self.transcripts.remove(transcript)
         transcript.evict()
 
-    @rule(draining=st.sampled_from([False, False, True]))
-    def drain(self, draining: bool) -> None:
-        self.ledger.draining = draining
+    @rule(ask=ASKS)
+    def ask_at_a_closed_door(self, ask: Ask) -> None:
+        self.ledger.draining = True
+
+        self.refused(self.ledger.ask(ask), Refusal.DRAINING)
+        for earlier in self.world.leases:
+            answer = self.ledger.succeed(earlier, ask, self.waiting.get(earlier))
+            self.refused(answer, Refusal.DRAINING)
+        self.ledger.draining = False
 
     @invariant()
     def the_books_are_those_of_the_model(self) -> None:
@@ -341,9 +345,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
         assert (books.lanes.active, books.lanes.retained_bytes, books.turns.active) == (0, 0, 0)
         assert books.memory.held_bytes == 0
-        self.ledger.draining = False
         assert self.ledger.memory.reserve(LIMITS.memory_bytes) is not None
-        answers = [self.ledger.ask(an_ask(n, worker=n < 2)) for n in range(LIMITS.lanes)]
+        answers = [self.ledger.ask(an_ask(n, worker=n == 0)) for n in range(LIMITS.lanes)]
         assert all(isinstance(answer, Granted) for answer in answers)
 
     # What the rules share.
