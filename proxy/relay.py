@@ -6,6 +6,7 @@ from typing import Final
 
 import trio
 
+from proxy.errors import UpstreamCut
 from proxy.exchange import Exchange, Progress
 from proxy.headers import downward, find
 from proxy.outbox import Ended, Head, Outbox, Outcome, Rejected
@@ -15,6 +16,8 @@ from proxy.upstream.sse import Event, Splitter
 
 REJECTION_BYTES = 2**20
 """An upstream's error body is read up to here; what a person or a client reads is far less."""
+REJECTION_SECONDS = 10.0
+"""Its end is waited for no longer: a client that could try again later is waiting, too."""
 LINGER_SECONDS = 0.005
 """The end of a body nearly always comes with its last event; reading it keeps the connection."""
 
@@ -109,9 +112,14 @@ class Relay:
         return Ended(outcome=Outcome.COMPLETED)
 
     async def _reject(self) -> Ended:
+        """The status is the answer: it stands, however much of its words arrives."""
         body = bytearray()
-        while len(body) < REJECTION_BYTES and (chunk := await self.reply.read()):
-            body += chunk
+        with trio.move_on_after(REJECTION_SECONDS):
+            try:
+                while len(body) < REJECTION_BYTES and (chunk := await self.reply.read()):
+                    body += chunk
+            except UpstreamCut:
+                pass
         rejected = Rejected(
             status=self.reply.status, headers=downward(self.reply.headers), body=bytes(body)
         )
