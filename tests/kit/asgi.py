@@ -233,6 +233,12 @@ class SocketClient(Client):
         message = {"type": "websocket.receive", "bytes": None, "text": frame}
         await self._to_app.send(message | {"meanwhile": meanwhile})
 
+    async def complete_turn(self, frame: str) -> None:
+        """Say it, and wait for the `response.completed` that it leads to."""
+        ends = self._seen["response.completed"]
+        await self.say(frame)
+        await self.wait_for("response.completed", ends + 1)
+
     def say_nowait(self, frame: str) -> None:
         self._to_app.send_nowait({"type": "websocket.receive", "bytes": None, "text": frame})
 

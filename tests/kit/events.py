@@ -13,6 +13,10 @@ USAGE = {
 }
 
 
+SAID = {"type": "message", "role": "assistant", "content": "hello"}
+"""An output item."""
+
+
 def sse(event: dict[str, Any]) -> bytes:
     """One event, in the form in which upstreams write it."""
     return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()

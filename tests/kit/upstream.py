@@ -1,15 +1,15 @@
 """A fake Upstream: it replies as scripted, and remembers what it was sent and how that ended."""
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from proxy.upstream.base import Failure, Headers, UpstreamReply, UpstreamRequest
-from tests.kit.events import completed, created, delta
+from tests.kit.events import completed, created, delta, item_done
 
 Step = bytes | float | trio.Event | Exception
 """A chunk, a pause in seconds, a gate to wait at, or something to raise (UpstreamCut is a cut)."""
@@ -44,6 +44,11 @@ def streaming(*steps: Step) -> Script:
 def answer(name: str = "resp_1", text: str = "hello") -> Script:
     """A whole answer, each event in a chunk of its own."""
     return Script((created(name), delta(text), completed(name)))
+
+
+def saying(name: str, *items: dict[str, Any]) -> Script:
+    """A response made of these output items."""
+    return Script((created(name), *map(item_done, items), completed(name)))
 
 
 def rejecting(status: int, body: bytes, *headers: tuple[bytes, bytes]) -> Script:
@@ -138,7 +143,3 @@ async def _play(steps: deque[Step]) -> bytes:
             case seconds:
                 await trio.sleep(seconds)
     return b""
-
-
-def repeated(script: Script, times: int) -> Iterable[Script]:
-    return (script for _ in range(times))
