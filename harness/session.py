@@ -16,6 +16,10 @@ REQUEST_SECONDS = 30.0
 """Longer than any honest answer takes; a request that is still open then has been forgotten."""
 
 
+HANG_UP_SECONDS = 1.0
+"""Closing does not wait for the peer."""
+
+
 class Session:
     """Follows what arrives, not what was planned: tools run for the calls that were received."""
 
@@ -37,7 +41,8 @@ class Session:
                 self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
             return True
         finally:
-            await self._hang_up()
+            with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+                await self._line.drop()
 
     async def ask_once(self) -> End:
         """The first request alone, for a session that is expected to be refused."""
@@ -47,7 +52,8 @@ class Session:
             end, _items = await self._ask(self._exchange(turn, Step.CALLS, 1), None)
             return end
         finally:
-            await self._hang_up()
+            with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+                await self._line.drop()
 
     async def _take(self, turn: TurnPlan, step: Step) -> bool:
         """One step of a turn; after a planned fault it is tried once more."""
@@ -63,10 +69,6 @@ class Session:
             return False
         await self._run_tools(turn, items)
         return True
-
-    async def _hang_up(self) -> None:
-        with trio.CancelScope(shield=True):  # closing does not wait for the peer
-            await self._line.drop()
 
     def _exchange(self, turn: TurnPlan, step: Step, attempt: int) -> Exchange:
         thread_id = self._plan.thread_id

@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,6 +30,25 @@ async def listening() -> AsyncIterator[tuple[Upstream, int]]:
     with trio.fail_after(5):
         async with open_upstream(PLAN, stage) as (upstream, port):
             yield upstream, port
+
+
+class Awaited(Counter[str]):
+    """A counter that can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.some = trio.Event()
+
+    def __setitem__(self, tag: str, count: int) -> None:
+        super().__setitem__(tag, count)
+        self.some.set()
+
+
+def awaited(upstream: Upstream) -> tuple[Awaited, Awaited]:
+    """The sends and the cuts of an upstream."""
+    sends, cuts = Awaited(), Awaited()
+    upstream.memory.sends, upstream.memory.cuts = sends, cuts
+    return sends, cuts
 
 
 def post(planned: Planned) -> bytes:
@@ -86,9 +106,9 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
 async def test_a_request_that_is_early_is_served_in_its_turn() -> None:
     held = next(p for p in PLAN.exchanges() if p.turn.held)
     async with listening() as (upstream, port), await open_stream("127.0.0.1", port) as stream:
+        sends, _ = awaited(upstream)
         await stream.send_all(post(held))
-        while not upstream.memory.sends:
-            await trio.lowlevel.checkpoint()
+        await sends.some.wait()
         await stream.send_all(post(HEALTHY))
         await trio.testing.wait_all_tasks_blocked(0.01)
         upstream.stage.open(held.turn.number)
@@ -123,12 +143,12 @@ async def test_a_peer_that_goes_away_or_makes_no_sense_is_let_go(sent: bytes) ->
 async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
     left = planned_fault(PLAN, fault)
     async with listening() as (upstream, port):
+        _, cuts = awaited(upstream)
         async with await open_stream("127.0.0.1", port) as stream:
             await stream.send_all(post(left))
             if fault is Fault.HANG_UP_STREAMING:
                 await read_until(stream, b"delta")
-        while not upstream.memory.cuts:
-            await trio.lowlevel.checkpoint()
+        await cuts.some.wait()
 
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
@@ -136,13 +156,12 @@ async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
 async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
     left = planned_fault(PLAN, Fault.HANG_UP_WAITING)
     async with listening() as (upstream, port):
+        sends, cuts = awaited(upstream)
         async with await open_stream("127.0.0.1", port) as stream:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             await stream.send_all(post(left))
-            while not upstream.memory.sends:
-                await trio.lowlevel.checkpoint()
-        while not upstream.memory.cuts:
-            await trio.lowlevel.checkpoint()
+            await sends.some.wait()
+        await cuts.some.wait()
 
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
@@ -150,10 +169,10 @@ async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
 async def test_who_leaves_while_it_is_written_to_is_seen_to_have_left() -> None:
     slow = planned_fault(PLAN, Fault.SLOW_READER)
     async with listening() as (upstream, port):
+        _, cuts = awaited(upstream)
         async with await open_stream("127.0.0.1", port) as stream:
             await stream.send_all(post(slow))
             await read_until(stream, b"delta")
-        while not upstream.memory.cuts:
-            await trio.lowlevel.checkpoint()
+        await cuts.some.wait()
 
     assert upstream.memory.cuts == {slow.exchange.tag: 1}

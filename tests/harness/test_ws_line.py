@@ -129,12 +129,13 @@ async def test_an_interrupt_names_the_response_that_runs() -> None:
 
 
 async def test_a_prewarm_that_fails_is_the_answer() -> None:
-    async with connected() as (line, peers), trio.open_nursery() as nursery:
-        nursery.start_soon(line.send, EXCHANGE, [instructions()])
-        peer = await peers.receive()
-        await peer.accept()
-        await peer.frame()
-        await peer.tell(type="error", status=503, error={"code": "server_busy"})
+    async with connected() as (line, peers):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(line.send, EXCHANGE, [instructions()])
+            peer = await peers.receive()
+            await peer.accept()
+            await peer.frame()
+            await peer.tell(type="error", status=503, error={"code": "server_busy"})
         refused = await line.receive()
 
     assert isinstance(refused, Refused)
@@ -142,12 +143,13 @@ async def test_a_prewarm_that_fails_is_the_answer() -> None:
 
 
 async def test_a_prewarm_without_an_id_is_no_prewarm() -> None:
-    async with connected() as (line, peers), trio.open_nursery() as nursery:
-        nursery.start_soon(line.send, EXCHANGE, [instructions()])
-        peer = await peers.receive()
-        await peer.accept()
-        await peer.frame()
-        await peer.complete("")
+    async with connected() as (line, peers):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(line.send, EXCHANGE, [instructions()])
+            peer = await peers.receive()
+            await peer.accept()
+            await peer.frame()
+            await peer.complete("")
         refused = await line.receive()
 
     assert refused == Refused(status=None, code="prewarm_without_id")
