@@ -30,6 +30,22 @@ _IDLE_CONNECTION_SECONDS = 55.0  # load balancers commonly drop an idle connecti
 _CLOSE_SECONDS = 1.0
 
 
+class _Whole(httpx.AsyncByteStream):
+    """A body in one piece. httpx's own is a generator, left open when the send is cancelled."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+
+    def __aiter__(self) -> "_Whole":
+        return self
+
+    async def __anext__(self) -> bytes:
+        body, self._body = self._body, None
+        if body is None:
+            raise StopAsyncIteration
+        return body
+
+
 class HttpReply:
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -100,9 +116,11 @@ class HttpUpstream:
         url = httpx.URL(base + request.path)
         if request.query:
             url = url.copy_with(query=request.query)
-        return httpx.Request(
+        built = httpx.Request(
             request.method, url, headers=list(request.headers), content=request.body
         )
+        built.stream = _Whole(request.body or b"")
+        return built
 
 
 @asynccontextmanager

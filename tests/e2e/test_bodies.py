@@ -50,12 +50,12 @@ async def beside(proxy: Proxy, upstream: Upstream) -> AsyncIterator[Proxy]:
 
 
 def _zstd_bomb() -> bytes:
-    return zstandard.compress(bytes(512 * MIB), 1)
+    return zstandard.compress(bytes(128 * MIB), 1)
 
 
 def _gzip_bomb() -> bytes:
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join([compressor.compress(bytes(MIB)) for _ in range(128)]) + compressor.flush()
+    return b"".join([compressor.compress(bytes(MIB)) for _ in range(80)]) + compressor.flush()
 
 
 def _bad() -> dict[str, tuple[Mapping[str, str], bytes, int, str]]:

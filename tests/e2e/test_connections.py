@@ -13,7 +13,7 @@ from tests.e2e.upstream import Upstream, on_go
 from tests.e2e.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
 
 SECONDS = 10
-PLACES = 4
+PLACES = 3
 GET = request("GET", "/healthz")
 
 
@@ -37,7 +37,7 @@ async def test_a_keep_alive_client_is_served_again_and_again_on_one_connection(
 async def test_turns_and_refusals_alternate_on_one_connection(proxy: Proxy) -> None:
     with trio.fail_after(SECONDS):
         client = await proxy.connect()
-        for _ in range(50):
+        for _ in range(20):
             await client.send(post(named("a")))
             assert (await client.answer()).status == 200
             await client.send(post(named("a"), b"no JSON"))
@@ -101,9 +101,9 @@ async def test_a_body_that_nobody_wants_does_not_hold_its_connection(
     small: Proxy, target: str
 ) -> None:
     with trio.fail_after(SECONDS):
-        for _ in range(2 * PLACES):
+        for _ in range(PLACES + 1):
             client = await small.connect()
-            body = chunked([b"x"] * 2000)
+            body = chunked([b"x"] * 60)
             await client.send(request("GET", target, {"transfer-encoding": "chunked"}, body))
             await client.answer("GET")
             await client.hang_up()

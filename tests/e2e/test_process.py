@@ -23,7 +23,9 @@ async def child(upstream: Upstream, tmp_path: Path) -> AsyncIterator[Child]:
         yield child
 
 
-async def test_it_says_where_it_is_ready_and_serves_from_then_on(child: Child) -> None:
+async def test_it_says_where_it_is_ready_and_serves_alone_in_its_home(
+    child: Child, tmp_path: Path
+) -> None:
     with trio.fail_after(SECONDS):
         client = await child.proxy.connect()
         await client.send(post(named("a")))
@@ -31,17 +33,13 @@ async def test_it_says_where_it_is_ready_and_serves_from_then_on(child: Child) -
         socket = await child.proxy.websocket()
         await socket.send(create("b"))
         await socket.until("response.completed")
+        second = await run(["serve", "--port", "0"], tmp_path / "home")
 
         assert child.ready == f"turnlane 0.1.0 ready on http://127.0.0.1:{child.port}"
+        assert second.returncode == 2
+        assert f"the turnlane with pid {child.process.pid}" in second.stderr.decode()
+        assert second.stdout == b""
         assert await child.stop() == 0
-
-
-async def test_a_second_process_on_one_home_says_who_has_it(child: Child, tmp_path: Path) -> None:
-    second = await run(["serve", "--port", "0"], tmp_path / "home")
-
-    assert second.returncode == 2
-    assert f"the turnlane with pid {child.process.pid}" in second.stderr.decode()
-    assert second.stdout == b""
 
 
 async def test_a_home_is_free_again_once_its_process_was_killed(

@@ -21,7 +21,7 @@ SETTINGS: Final = {
     "body_seconds": 2 * PATIENCE,
     "discard_seconds": PATIENCE,
 }
-PLACES = 4
+PLACES = 2
 
 
 @pytest.fixture

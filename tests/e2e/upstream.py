@@ -55,6 +55,11 @@ class Sent:
         await self.event("response.completed", response={"id": self.id, "status": "completed"})
         await self._send(h11.EndOfMessage())
 
+    async def end(self, last: bytes) -> None:
+        """Its last bytes and the end of the body, in one write."""
+        parts = (h11.Data(data=last), h11.EndOfMessage())
+        await self.stream.send_all(b"".join(self.connection.send(part) or b"" for part in parts))
+
     async def reply(self, status: int, document: Any, headers: list[tuple[str, str]]) -> None:
         body = json.dumps(document).encode()
         kind = ("content-type", "application/json")
@@ -103,6 +108,9 @@ class Upstream:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.sent: list[Sent] = []
+        self.remember = True
+        """Off, only the last request is kept: a history of thousands would fill the memory."""
+        self.count = 0
         self.port = 0
         self._news = trio.lowlevel.ParkingLot()
 
@@ -140,14 +148,17 @@ class Upstream:
         while isinstance(event := await _next(stream, connection), h11.Data):
             body += event.data
         assert isinstance(event, h11.EndOfMessage), event
+        self.count += 1
         sent = Sent(
-            number=len(self.sent) + 1,
+            number=self.count,
             target=head.target.decode(),
             headers={name.decode(): value.decode("latin-1") for name, value in head.headers},
             body=bytes(body),
             stream=stream,
             connection=connection,
         )
+        if not self.remember:
+            self.sent.clear()
         self.sent.append(sent)
         self._news.unpark_all()
         try:
