@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
-from proxy.frames import Create, Ignored, Interrupt, Unusable, read_frame
+from proxy.frames import Create, Ignored, Interrupt, read_frame
 from proxy.ingress.ask import from_frame, from_headers
 from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
@@ -129,8 +129,8 @@ class Socket:
                     self._current.interrupt(response_id)
             case Ignored():
                 pass
-            case Unusable(reason, problem):
-                self._refuse(reason, problem)
+            case unusable:
+                self._refuse(unusable.reason, unusable.problem)
 
     def _create(self, create: Create, connection: trio.Nursery) -> None:
         before = None

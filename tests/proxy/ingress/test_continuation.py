@@ -195,6 +195,20 @@ async def test_an_interrupted_response_can_be_continued_on_the_byte_after_its_en
     assert bench.outcomes == [Outcome.INTERRUPTED, Outcome.COMPLETED]
 
 
+async def test_an_output_event_without_an_item_adds_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    empty = b'data: {"type":"response.output_item.done"}\n\n'
+    first = streaming(created("resp_1"), empty, completed("resp_1"))
+    bench = Bench(nursery, first, saying("resp_2"))
+
+    socket = bench.socket()
+    await socket.complete_turn(create(message("one")))
+    await socket.complete_turn(create(message("two"), previous="resp_1"))
+
+    assert bench.input_of(1) == [message("one"), message("two")]
+
+
 async def test_only_whole_pairs_of_tool_calls_are_replayed(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

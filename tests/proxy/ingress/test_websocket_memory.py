@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
+from proxy.config import Client as ClientSettings
 from proxy.outbox import Outcome
 from tests.kit.events import completed, create, created, message
 from tests.kit.runtime import Bench
@@ -69,6 +70,27 @@ async def test_an_unfinished_message_beyond_the_gate_ends_a_running_turn_with_th
     assert bench.at_rest
     assert bench.outcomes == [Outcome.REFUSED, Outcome.CLIENT_GONE]
     assert trio.current_time() < 1
+
+
+async def test_a_message_beyond_the_hard_limit_leaves_one_record_and_ends_the_socket(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, client=ClientSettings(body_bytes=1000, message_bytes=2000))
+
+    socket = bench.socket()
+    await wait_all_tasks_blocked()
+    assert socket.told is not None
+    socket.told(2000)
+    held = bench.held_bytes
+    socket.told(2001)
+    socket.told(2500)
+    await socket.wait_returned()
+
+    assert held == 2000
+    assert (socket.refused.status, socket.refused.reason) == (413, "too_large")
+    assert socket.closed_with == 1009
+    assert bench.at_rest
+    assert [record.refusal for record in bench.records] == ["too_large"]
 
 
 async def test_what_a_client_says_after_that_is_not_heard(

@@ -96,3 +96,27 @@ async def test_a_turn_that_ends_in_the_moment_of_its_replacement_says_nothing_of
         "resp_2",
     ]
     assert bench.outcomes == [Outcome.REPLACED, Outcome.COMPLETED]
+
+
+async def test_events_that_arrive_in_the_moment_of_the_replacement_are_not_written(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    now, more = trio.Event(), trio.Event()
+    bench = Bench(
+        nursery,
+        streaming(now, created("resp_1"), trio.Event()),
+        streaming(created("resp_2"), more, delta("late"), trio.Event()),
+        answer("resp_3", "new"),
+    )
+
+    socket = bench.socket()
+    await socket.say(create())
+    await wait_all_tasks_blocked()
+    await socket.say(create(), meanwhile=now.set)
+    await socket.wait_for("response.created")
+    await socket.say(create(), meanwhile=more.set)
+    await socket.wait_for("response.completed")
+
+    ids = [event.get("response", {}).get("id") for event in socket.events]
+    assert ids == ["resp_2", "resp_3", None, "resp_3"]
+    assert socket.events[2]["delta"] == "new"
