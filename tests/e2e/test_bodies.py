@@ -146,6 +146,21 @@ async def test_a_compressed_body_goes_up_as_it_was_meant(
         assert "content-encoding" not in upstream.sent[-1].headers
 
 
+async def test_a_client_that_waits_to_be_told_is_told_to_go_on(
+    beside: Proxy, upstream: Upstream
+) -> None:
+    with trio.fail_after(SECONDS):
+        client = await beside.connect()
+        head = {**named("t"), "expect": "100-continue", "content-length": str(len(GOOD))}
+        await client.send(post(head, b""))
+        assert (await client.stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+        await client.send(GOOD)
+        assert (await client.answer()).status == 200
+        await client.hang_up()
+
+        assert upstream.sent[-1].body == GOOD
+
+
 async def test_a_frame_of_17_mib_is_served(beside: Proxy, upstream: Upstream) -> None:
     with trio.fail_after(SECONDS):
         socket = await beside.websocket()

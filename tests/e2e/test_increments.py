@@ -48,7 +48,6 @@ async def _in_one_write(sent: Sent) -> None:
     ("count", "sockets", "alone"),
     [
         (100, 1, False),
-        pytest.param(2_500, 1, True, marks=LATER),
         pytest.param(10_000, 4, True, marks=LATER),
     ],
 )
@@ -57,7 +56,7 @@ async def test_an_increment_on_the_byte_after_the_end_is_served_every_time(
 ) -> None:
     upstream.script = _in_one_write
     upstream.remember = alone is False
-    with trio.fail_after(SECONDS * (4 if alone else 1)):
+    with trio.fail_after(SECONDS * (20 if alone else 1)):
         async with _started(upstream, tmp_path, alone=alone) as proxy:
             async with trio.open_nursery() as nursery:
                 for number in range(sockets):
@@ -99,7 +98,7 @@ async def test_replacements_at_random_moments_lose_and_cross_nothing(
 ) -> None:
     upstream.script = _echo
     seen: list[tuple[int, str]] = []
-    with trio.fail_after(SECONDS * (2 if alone else 1)):
+    with trio.fail_after(SECONDS * (10 if alone else 1)):
         async with _started(upstream, tmp_path, alone=alone) as proxy:
             socket = await proxy.websocket()
             async with trio.open_nursery() as nursery:

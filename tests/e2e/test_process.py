@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.client import HOST, named, post
+from tests.e2e.client import HOST, named, post, request
 from tests.e2e.process import Child, open_child, run
 from tests.e2e.upstream import Upstream
 from tests.e2e.websocket import create
@@ -33,6 +33,9 @@ async def test_it_says_where_it_is_ready_and_serves_alone_in_its_home(
         socket = await child.proxy.websocket()
         await socket.send(create("b"))
         await socket.until("response.completed")
+        for _ in range(300):  # the next one leaves while the server still ends the last one
+            await client.send(request("GET", "/healthz"))
+            assert (await client.answer("GET")).status == 200
         second = await run(["serve", "--port", "0"], tmp_path / "home")
 
         assert child.ready == f"turnlane 0.1.0 ready on http://127.0.0.1:{child.port}"
