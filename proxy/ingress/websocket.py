@@ -14,7 +14,7 @@ upstream is not replaced any more; the new one follows it.
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import trio
@@ -133,6 +133,8 @@ class Socket:
                 self._refuse(unusable.reason, unusable.problem)
 
     def _create(self, create: Create, connection: trio.Nursery) -> None:
+        identity = from_frame(create.metadata, self._identity)
+        self._identity = replace(self._identity, codex=identity.codex)
         before = None
         if create.previous_response_id is not None:
             before = self._transcript
@@ -153,8 +155,7 @@ class Socket:
             gone=self._gone,
         )
         held = create.size + (0 if before is None else before.size)
-        ask = from_frame(create.metadata, self._identity).ask(held)
-        self._start(turn, ask, connection)
+        self._start(turn, identity.ask(held), connection)
 
     def _start(self, turn: SocketTurn, ask: Ask, connection: trio.Nursery) -> None:
         current = self._current

@@ -91,6 +91,24 @@ async def test_a_turn_displaced_by_another_connection_is_told_so_and_over(
         assert not first.returned
 
 
+async def test_a_displaced_turn_of_codex_is_told_in_the_form_whose_words_it_shows(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Its frames alone may say that it is Codex."""
+    limits = Limits(overlap=Overlap.REPLACE)
+    bench = Bench(nursery, streaming(created(), trio.Event()), answer(), limits=limits)
+
+    socket = bench.socket()
+    await socket.say(create(metadata={"x-codex-window-id": "thread:0"}))
+    await socket.wait_for("response.created")
+    second = bench.post()
+    await socket.wait_for("error")
+    await second.wait_returned()
+
+    assert (socket.refused.status, socket.refused.code) == (400, "invalid_prompt")
+    assert socket.refused.reason == "displaced"
+
+
 async def test_a_displaced_turn_whose_answer_has_not_begun_is_refused_with_a_status(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
