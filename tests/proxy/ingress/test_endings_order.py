@@ -16,6 +16,7 @@ from tests.kit.upstream import Step, rejecting, streaming
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 
 ROUNDS = 2000
+REQUESTS = 1000
 TURNS_OF_A_CONVERSATION = 25
 
 
@@ -118,22 +119,22 @@ async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
 async def test_a_request_on_the_byte_after_the_end_is_admitted_every_time(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, *(streaming(created(), completed()) for _ in range(ROUNDS)))
+    bench = Bench(nursery, *(streaming(created(), completed()) for _ in range(REQUESTS)))
     clients: list[HttpClient] = []
 
     def ask_at_once(kind: str = "response.completed") -> None:
-        if kind == "response.completed" and len(clients) < ROUNDS:
+        if kind == "response.completed" and len(clients) < REQUESTS:
             clients.append(bench.post())
             clients[-1].on_event = ask_at_once
 
     ask_at_once()
-    while len(clients) < ROUNDS:
+    while len(clients) < REQUESTS:
         await clients[-1].wait_returned()
     await clients[-1].wait_returned()
 
     turns = bench.runtime.admission.statistics().turns
-    assert bench.runtime.journal.statistics().outcomes == {"completed": ROUNDS}
-    assert (turns.admitted, turns.refused, turns.peak) == (ROUNDS, 0, 1)
+    assert bench.runtime.journal.statistics().outcomes == {"completed": REQUESTS}
+    assert (turns.admitted, turns.refused, turns.peak) == (REQUESTS, 0, 1)
     assert told_before_released(bench.log, "response.completed") == 0
     assert all(client.complete for client in clients)
 
