@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import pytest
 import trio
 
-from tests.e2e.client import Client, Cut, named, post, request
+from tests.e2e.client import Client, Cut, named, post
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy
 from tests.e2e.upstream import Upstream, at_once, on_go
 from tests.e2e.websocket import Closed, Socket, create, upgrade
 
 SECONDS = 20
-SOON_SECONDS = 1.5
-"""Generous for what happens at once in a process of its own."""
-GET: Final = request("GET", "/healthz")
+SOON_SECONDS = 5
+"""Half of a drain: generous for what happens at once in a process of its own."""
 
 
 def _with_drain(path: Path, seconds: float) -> Sequence[str]:
@@ -46,13 +44,13 @@ async def _rest(client: Client) -> bytes:
 async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
     upstream: Upstream, tmp_path: Path
 ) -> None:
-    upstream.script = on_go
     async with open_child(tmp_path / "home", upstream.url) as child:
         with trio.fail_after(SECONDS):
             idle_socket, busy_socket = [await child.proxy.websocket() for _ in range(2)]
             idle_client = await child.proxy.connect()
-            await idle_client.send(GET)
-            await idle_client.answer("GET")
+            await idle_client.send(post(named("idle")))
+            await idle_client.answer()
+            upstream.script = on_go
             busy_client = await _begun(child, upstream, "http")
             await busy_socket.send(create("websocket"))
             await busy_socket.until("response.created")
@@ -71,7 +69,7 @@ async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
             assert await busy_socket.event() == Closed(1001)
             await _hang_up(idle_socket.client, busy_socket.client, busy_client, fresh)
             assert await child.wait() == 0
-            assert len(upstream.sent) == 2
+            assert len(upstream.sent) == 3
 
 
 async def _assert_turned_away(proxy: Proxy, fresh: Client, busy: Socket) -> None:
