@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check lint load codex clean
+.PHONY: run test check coverage lint load codex clean
 
 run: $(VENV)/.run
 	@$(BIN)/turnlane serve
 
 test: check
+	$(BIN)/pytest -q -n auto
+
+coverage: $(VENV)/.dev
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q
 	@$(BIN)/coverage combine -q
