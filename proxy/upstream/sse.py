@@ -22,7 +22,7 @@ _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _LEADING_TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([^"\\]*)"')
 _BOM: Final = b"\xef\xbb\xbf"
-_LOOK_BACK: Final = 3  # bytes of a blank line, or of a carriage return in doubt, before a chunk
+_LOOK_BACK: Final = 2  # bytes before a chunk: the end of a line, and a carriage return in doubt
 
 EVENT_BYTES: Final = 64 * 2**20
 """One event; Codex itself takes 16 MiB. An upstream must not fill the memory with a single one."""

@@ -177,7 +177,10 @@ def test_the_post_leaves_out_what_belongs_to_the_frame() -> None:
         )
     )
 
-    assert msgspec.json.decode(post_body(create.fields, [b"1, 2", b"", b"3"])) == {
+    body = post_body(create.fields, [b"1, 2", b"", b"3"])
+
+    assert body.count(b'"stream"') == body.count(b'"input"') == 1
+    assert msgspec.json.decode(body) == {
         "model": "m",
         "store": False,
         "client_metadata": {"thread_id": "t"},
