@@ -14,7 +14,7 @@ from tests.e2e.upstream import Upstream, on_go
 
 SECONDS = 30
 PIECE: Final = 64 * 1024
-FEW, MANY = 5, 50
+FEW, MANY = 3, 50
 
 Upload = Callable[[Client, int], Awaitable[Answer]]
 
