@@ -138,7 +138,7 @@ class Upstream:
                     if connection.our_state is not h11.DONE:
                         return
                     connection.start_next_cycle()
-        except (trio.BrokenResourceError, h11.RemoteProtocolError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
             return
 
     async def _answer(
