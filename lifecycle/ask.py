@@ -6,6 +6,7 @@ from typing import NewType
 PrincipalId = NewType("PrincipalId", str)
 LaneId = NewType("LaneId", str)
 RootId = NewType("RootId", str)
+ThreadId = NewType("ThreadId", str)
 LeaseId = NewType("LeaseId", int)
 
 LANE_ID_BYTES = 32
@@ -16,14 +17,19 @@ LANE_ID_BYTES = 32
 class Ask:
     """A wish to run one turn.
 
-    `lane` is None for an anonymous turn, which overlaps with anything; `root` is None for a turn
-    that no workflow pays for. `body_bytes` is what the turn already holds or has announced.
+    `lane` is None for an anonymous turn, which overlaps with anything. `root` is whose budget pays
+    as far as the request can tell, or None; where the root of its `parent` is remembered, that one
+    pays. `counted`: its thread counts as a child of the root. `body_bytes` is what the turn already
+    holds or has announced.
     """
 
     principal: PrincipalId
     lane: LaneId | None = None
     root: RootId | None = None
+    thread: ThreadId | None = None
+    parent: ThreadId | None = None
     worker: bool = False
+    counted: bool = False
     body_bytes: int = 0
 
     def __post_init__(self) -> None:

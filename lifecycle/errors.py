@@ -12,11 +12,20 @@ class Refusal(StrEnum):
     TURNS_AT_CAPACITY = "turns_at_capacity"
     MEMORY_AT_CAPACITY = "memory_at_capacity"
     WEBSOCKETS_AT_CAPACITY = "websockets_at_capacity"
+    WORKFLOW_CONCURRENCY_EXHAUSTED = "workflow_concurrency_exhausted"
+    WORKFLOW_CHILDREN_EXHAUSTED = "workflow_children_exhausted"
+    WORKFLOW_SENDS_EXHAUSTED = "workflow_sends_exhausted"
+    WORKFLOW_TRACKING_EXHAUSTED = "workflow_tracking_exhausted"
 
 
 class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
-    """Admission said no. Nothing is held."""
+    """Admission said no. Nothing is held.
 
-    def __init__(self, refusal: Refusal) -> None:
+    `retry_seconds`: when the window of a workflow will have rolled far enough; None where the
+    refusal lifts as others end, whenever that is.
+    """
+
+    def __init__(self, refusal: Refusal, retry_seconds: float | None = None) -> None:
         super().__init__(refusal.value)
         self.refusal = refusal
+        self.retry_seconds = retry_seconds

@@ -1,4 +1,4 @@
-"""Ledger: who holds a lane, a permit and memory, decided in one synchronous step for all of them.
+"""Ledger: who holds a lane, a permit, a workflow's place and memory, decided in one step for all.
 
 Rules for this file: pure (no trio, no clock, no I/O); every count is derived from what is held, or
 is a total that only grows (lanes are counted in `lanes.py`, bytes in `memory.py`); a refusal
@@ -29,6 +29,7 @@ from lifecycle.errors import Refusal
 from lifecycle.lanes import NO_PLACES, Lanes, Places, places_to_open
 from lifecycle.limits import Limits
 from lifecycle.memory import MemoryGate, MemoryStatistics, Reservation
+from lifecycle.workflows import Place, Workflows, WorkflowsStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Granted:
 @dataclass(frozen=True, slots=True)
 class Refused:
     refusal: Refusal
+    retry_seconds: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +54,7 @@ class Waiting:
     earlier: LeaseId
     extra: Reservation  # bytes beyond those that it inherits
     places: Places  # lanes beyond the one that it inherits
+    place: Place | None  # in its workflow
     lease_id: LeaseId | None = None
     superseded: bool = False
 
@@ -60,6 +63,7 @@ class Waiting:
 class _Held:
     ask: Ask
     memory: Reservation
+    place: Place | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class LedgerStatistics:
     lanes: LaneStatistics
     turns: TurnStatistics
     memory: MemoryStatistics
+    workflows: WorkflowsStatistics
 
 
 _LANE_REFUSALS = frozenset({Refusal.LANE_BUSY, Refusal.LANES_AT_CAPACITY})
@@ -102,6 +107,7 @@ class Ledger:
         self._limits = limits
         self._observe = observe
         self.memory = MemoryGate(limits.memory_bytes)
+        self.workflows = Workflows(limits.workflow)
         self.draining = False
         self._ids = count(1)
         self._held: dict[LeaseId, _Held] = {}
@@ -114,19 +120,19 @@ class Ledger:
     def active(self) -> int:
         return len(self._held)
 
-    def ask(self, ask: Ask) -> Granted | Waiting | Refused:
-        """Decide in SPEC's order: draining, lane, lane capacity, turns, memory."""
+    def ask(self, ask: Ask, now: float) -> Granted | Waiting | Refused:
+        """Decide in SPEC's order: draining, lane, lane capacity, turns, workflow, memory."""
         if self.draining:
             return self.refuse(Refusal.DRAINING)
         if ask.lane is not None and self._lanes.in_use(ask.lane):
             free = self._lanes.holders(ask.lane) - self._waiting.keys()
             if not free or self._lanes.followed(ask.lane) is not None:
                 return self.refuse(Refusal.LANE_BUSY)
-            return self._wait_behind(min(free), ask, NO_PLACES)
-        return self._admit(ask)
+            return self._wait_behind(min(free), ask, NO_PLACES, now)
+        return self._admit(ask, now)
 
     def succeed(
-        self, earlier: LeaseId, ask: Ask, instead_of: Waiting | None = None
+        self, earlier: LeaseId, ask: Ask, now: float, instead_of: Waiting | None = None
     ) -> Waiting | Refused:
         """Let `ask` take over `earlier` when that is given back; `instead_of` gives way to it."""
         if self.draining:
@@ -140,12 +146,12 @@ class Ledger:
         freed = instead_of.places if instead_of is not None else NO_PLACES
         if not self._lanes.fit(places, freed):
             return self.refuse(Refusal.LANES_AT_CAPACITY)
-        return self._wait_behind(earlier, ask, places, instead_of)
+        return self._wait_behind(earlier, ask, places, now, instead_of)
 
-    def share(self, waiting: Waiting) -> Granted | Refused:
+    def share(self, waiting: Waiting, now: float) -> Granted | Refused:
         """Stop waiting and run beside the holder of the lane, if there is room for both."""
         self.abandon(waiting)
-        return self._admit(waiting.ask)
+        return self._admit(waiting.ask, now)
 
     def abandon(self, waiting: Waiting) -> None:
         """Free what a waiting ask had set aside. It must still be waiting."""
@@ -153,6 +159,7 @@ class Ledger:
             raise RuntimeError("this ask waits no longer: it was granted, superseded or abandoned")
         self._forget(waiting)
         waiting.extra.give_back()
+        self.workflows.leave(waiting.place)
 
     def give_back(self, lease_id: LeaseId) -> Waiting | None:
         """Release a lease; returns the waiting ask that holds it from here, if there is one."""
@@ -161,12 +168,13 @@ class Ledger:
         if held.ask.lane is not None:
             self._lanes.leave(held.ask.lane, lease_id)
         held.memory.give_back()
+        self.workflows.leave(held.place, None if waiting is None else waiting.place)
         self._observe("released", lease_id)
         if waiting is not None:
             # What `extra` lacks is at most what was released above, so this cannot fail.
             fitted = waiting.extra.resize(waiting.ask.body_bytes)
             assert fitted, "a waiting ask has its bytes set aside"
-            waiting.lease_id = self._grant(waiting.ask, waiting.extra)
+            waiting.lease_id = self._grant(waiting.ask, waiting.extra, waiting.place)
             self._forget(waiting)
         return waiting
 
@@ -175,6 +183,10 @@ class Ledger:
         if extra_bytes < 0:  # a successor counts on what it is to inherit
             raise ValueError("a lease does not shrink")
         return self._held[lease_id].memory.grow(extra_bytes)
+
+    def sent(self, lease_id: LeaseId, now: float) -> bool:
+        """Charge a physical send to the lease's root; False when it must not happen."""
+        return self.workflows.sent(self._held[lease_id].place, now)
 
     def holders(self, lane: LaneId) -> frozenset[LeaseId]:
         return self._lanes.holders(lane)
@@ -199,6 +211,7 @@ class Ledger:
                 limit=self._limits.turns,
             ),
             memory=self.memory.statistics(),
+            workflows=self.workflows.statistics(),
         )
 
     def _is_taken(self, lane: LaneId | None, held: LaneId | None, earlier: LeaseId) -> bool:
@@ -210,20 +223,33 @@ class Ledger:
 
     # Acting.
 
-    def _admit(self, ask: Ask) -> Granted | Refused:
+    def _admit(self, ask: Ask, now: float) -> Granted | Refused:
         opens = ask.lane is not None and not self._lanes.in_use(ask.lane)
         if opens and not self._lanes.fit(places_to_open(ask)):
             return self.refuse(Refusal.LANES_AT_CAPACITY)
         if len(self._held) >= self._limits.turns:
             return self.refuse(Refusal.TURNS_AT_CAPACITY)
+        refusal = self.workflows.refusal(ask, now)
+        if refusal is not None:
+            return self._refuse_workflow(ask, refusal, now)
         memory = self.memory.reserve(ask.body_bytes)
         if memory is None:
             return self.refuse(Refusal.MEMORY_AT_CAPACITY)
-        return Granted(self._grant(ask, memory))
+        return Granted(self._grant(ask, memory, self.workflows.enter(ask, now)))
 
     def _wait_behind(
-        self, earlier: LeaseId, ask: Ask, places: Places, instead_of: Waiting | None = None
+        self,
+        earlier: LeaseId,
+        ask: Ask,
+        places: Places,
+        now: float,
+        instead_of: Waiting | None = None,
     ) -> Waiting | Refused:
+        inherited = self._held[earlier].place
+        freed_place = None if instead_of is None else instead_of.place
+        refusal = self.workflows.refusal(ask, now, inherited, freed_place)
+        if refusal is not None:
+            return self._refuse_workflow(ask, refusal, now)
         beyond = max(0, ask.body_bytes - self._held[earlier].memory.size)
         freed = 0 if instead_of is None else instead_of.extra.size
         if beyond > freed and not self.memory.fits(beyond - freed):
@@ -233,14 +259,15 @@ class Ledger:
             instead_of.superseded = True
         extra = self.memory.reserve(beyond)
         assert extra is not None, "it was seen to fit"
-        waiting = self._waiting[earlier] = Waiting(ask, earlier, extra, places)
+        place = self.workflows.enter(ask, now, inherited)
+        waiting = self._waiting[earlier] = Waiting(ask, earlier, extra, places, place)
         if ask.lane is not None:
             self._lanes.follow(ask.lane, earlier, places, worker=ask.worker)
         return waiting
 
-    def _grant(self, ask: Ask, memory: Reservation) -> LeaseId:
+    def _grant(self, ask: Ask, memory: Reservation, place: Place | None) -> LeaseId:
         lease_id = LeaseId(next(self._ids))
-        self._held[lease_id] = _Held(ask, memory)
+        self._held[lease_id] = _Held(ask, memory, place)
         if ask.lane is not None:
             self._lanes.enter(ask.lane, lease_id, worker=ask.worker)
             self._totals["lanes_admitted"] += 1
@@ -254,6 +281,11 @@ class Ledger:
         self._totals["turns_refused"] += 1
         self._totals["lanes_refused"] += refusal in _LANE_REFUSALS
         return Refused(refusal)
+
+    def _refuse_workflow(self, ask: Ask, refusal: Refusal, now: float) -> Refused:
+        self.workflows.count_refusal(ask)
+        retry_seconds = self.workflows.retry_seconds(ask, refusal, now)
+        return Refused(self.refuse(refusal).refusal, retry_seconds)
 
     def _forget(self, waiting: Waiting) -> None:
         del self._waiting[waiting.earlier]
