@@ -14,7 +14,7 @@ from harness.faults import Transport
 from harness.judge import judge
 from harness.notes import Notes
 from harness.options import Inject, Options, read_options
-from harness.plan import Plan, make_plan
+from harness.plan import Pace, Plan, make_plan
 from harness.probe import Probe, Unreadable
 from harness.proxy import ProxyStartError, Target, open_proxy
 from harness.report import document, table
@@ -34,7 +34,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 async def recall(
-    options: Options, environment: Mapping[str, str], out: Console, err: Console
+    options: Options,
+    environment: Mapping[str, str],
+    out: Console,
+    err: Console,
+    pace: Pace | None = None,
 ) -> int:
     """Run, judge, report."""
     plan = make_plan(
@@ -44,6 +48,7 @@ async def recall(
         rounds=options.rounds,
         beyond=len(Transport) if options.sessions == LANES else 0,
         swap=options.inject is Inject.SWAP,
+        pace=pace,
     )
     with Progress(console=err, transient=True) as bar:
         task = bar.add_task("recall", total=plan.requests)

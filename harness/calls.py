@@ -48,7 +48,7 @@ def call_item(call: Call) -> Item:
         case CallKind.CUSTOM:
             patch = {"name": "apply_patch", "input": call.argument}
             return item | {"type": "custom_tool_call"} | patch
-        case CallKind.TOOL_SEARCH:
+        case _:
             wanted = {"execution": "client", "arguments": arguments}
             return item | {"type": "tool_search_call"} | wanted
 

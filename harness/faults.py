@@ -52,6 +52,9 @@ class PlannedFault:
     """How long a slow reader pauses, and how long one that hangs up waits first."""
 
 
+SERVED = frozenset({None, Fault.SLOW_READER})
+"""With these a request is served; after the others it is asked for once more."""
+
 KEEPS_LINE = frozenset({Fault.SLOW_READER, Fault.REPLACE, Fault.INTERRUPT, Fault.FAILED})
 """After these Codex goes on over the same WebSocket; after the others it opens a new one."""
 
@@ -98,7 +101,7 @@ def ends_allowed(fault: Fault | None, transport: Transport) -> frozenset[End]:
             return frozenset({End.REFUSED})
         case Fault.CUT_STREAM:
             return frozenset({End.REFUSED if transport is Transport.WS else End.CUT})
-        case Fault.FAILED:
+        case _:
             return frozenset({End.FAILED})
 
 

@@ -5,18 +5,17 @@ The one file of the harness that imports what it loads. A run against it must fa
 
 from itertools import count
 
-from proxy.cli import main
-
 from lifecycle.ask import LeaseId
 from lifecycle.ledger import Ledger, Waiting
+from proxy.cli import main
 
 LEAK_EVERY = 40
 FIRST_LEAK = 2
 
 
-def inject_leak() -> None:
-    """Make `Ledger.give_back` forget the second lease, and then every LEAK_EVERY-th."""
-    give_back = Ledger.give_back
+def inject_leak(kind: type[Ledger]) -> None:
+    """Make `give_back` forget the second lease, and then every LEAK_EVERY-th."""
+    give_back = kind.give_back
     calls = count(1)
 
     def forgetful(self: Ledger, lease_id: LeaseId) -> Waiting | None:
@@ -24,9 +23,9 @@ def inject_leak() -> None:
             return None
         return give_back(self, lease_id)
 
-    Ledger.give_back = forgetful  # type: ignore[method-assign]
+    kind.give_back = forgetful  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
-    inject_leak()
+    inject_leak(Ledger)
     main()

@@ -16,7 +16,7 @@ def lane_checks(evidence: Evidence) -> tuple[Check, ...]:
         says = f"lane {sessions + 1} is refused, and nothing kept for it"
         checks.append(clean(says, _wrong_beyond(evidence)))
         checks.append(clean("refused turns never reach the upstream", _sent_all_the_same(evidence)))
-    checks.append(_if_alone(evidence, clean("nothing else was refused", _refusals(evidence))))
+    checks.append(_if_alone(evidence, clean("as many refusals as planned", _refusals(evidence))))
     checks.append(_if_alone(evidence, clean("everything is zero afterwards", _held(evidence))))
     return tuple(checks)
 
@@ -86,11 +86,12 @@ def _sent_all_the_same(evidence: Evidence) -> Iterator[str]:
 
 
 def _refusals(evidence: Evidence) -> Iterator[str]:
-    """Refusals that the plan does not ask for."""
+    """Where the counts differ from what the plan asks for."""
     before, after = evidence.before.refusals, evidence.after.refusals
-    planned = {"lanes_at_capacity": len(evidence.plan.beyond)}
-    for reason in after:
-        if (count := after[reason] - before.get(reason, 0)) != planned.get(reason, 0):
+    planned = {"lanes_at_capacity": len(evidence.plan.beyond)} if evidence.plan.beyond else {}
+    for reason in sorted({*after, *planned}):
+        count = after.get(reason, 0) - before.get(reason, 0)
+        if count != planned.get(reason, 0):
             yield f"{count} {reason}"
 
 

@@ -6,7 +6,7 @@ from random import Random
 from uuid import UUID
 
 from harness.calls import Call, CallKind
-from harness.faults import Fault, PlannedFault, Step, Transport, deal
+from harness.faults import SERVED, Fault, PlannedFault, Step, Transport, deal
 
 MOST_CALLS = 8
 SECRET_PREFIX = "planted-"
@@ -119,14 +119,13 @@ class Plan:
 
 
 def _attempts(session: SessionPlan, turn: TurnPlan, step: Step) -> Iterator[Planned]:
-    for attempt in (1, 2):
+    fault = turn.fault_at(step, 1)
+    for attempt in (1,) if fault in SERVED else (1, 2):
         exchange = Exchange(
             thread_id=session.thread_id, turn=turn.number, step=step, attempt=attempt
         )
-        fault = turn.fault_at(step, attempt)
-        yield Planned(session=session, turn=turn, exchange=exchange, fault=fault)
-        if fault is None or fault is Fault.SLOW_READER:
-            return
+        met = turn.fault_at(step, attempt)
+        yield Planned(session=session, turn=turn, exchange=exchange, fault=met)
 
 
 def make_plan(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import trio
 
@@ -58,14 +58,14 @@ async def open_proxy(
     with TemporaryDirectory(prefix="turnlane-recall-") as home:
         log = Path(home) / "stderr.log"
         child = child_environment(environment, home)
-        async with trio.open_nursery() as nursery:
-            with log.open("wb") as stderr:
+        with log.open("wb") as stderr:
+            async with trio.open_nursery() as nursery:
                 process: trio.Process = await nursery.start(_runner(command, child, stderr))
-            address = await _wait_ready(process)
-            if address is not None:
-                nursery.start_soon(_drain, process)
-                yield Target(address=address, pid=process.pid, log=log)
-            nursery.cancel_scope.cancel()
+                address = await _wait_ready(process)
+                if address is not None:
+                    nursery.start_soon(_drain, process)
+                    yield Target(address=address, pid=process.pid, log=log)
+                nursery.cancel_scope.cancel()
         if address is None:
             raise ProxyStartError(log.read_text(errors="replace")[-LOG_TAIL_BYTES:])
 
@@ -78,7 +78,7 @@ def _runner(command: list[str], environment: Mapping[str, str], stderr: BinaryIO
         stderr=stderr,
         check=False,
         env=environment,
-        deliver_cancel=_stop,
+        deliver_cancel=stop,
     )
 
 
@@ -96,16 +96,24 @@ async def _wait_ready(process: trio.Process) -> Address | None:
 async def _drain(process: trio.Process) -> None:
     """Read on, so that a child which says more cannot block on a full pipe."""
     while await _read(process):
-        pass
+        continue
 
 
 async def _read(process: trio.Process) -> bytes:
-    if process.stdout is None:
-        return b""
+    assert process.stdout is not None  # it was asked for
     return bytes(await process.stdout.receive_some())
 
 
-async def _stop(process: trio.Process) -> None:
+class Ending(Protocol):
+    """The part of a process by which it is ended."""
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+async def stop(process: Ending) -> None:
+    """Ask a process to end, and make it when it does not; cancelled once it has."""
     process.terminate()
     await trio.sleep(STOP_SECONDS)
     process.kill()

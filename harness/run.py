@@ -33,6 +33,7 @@ class Run:
     memory: Memory
     notes: Notes
     probe: Probe
+    wave_seconds: float = WAVE_SECONDS
     waves: list[WaveSample] = field(default_factory=list)
     beyond: Status | Unreadable | None = None
 
@@ -101,7 +102,7 @@ async def _conduct(run: Run) -> None:
     """Let each wave go once it is complete and /status has been read."""
     last = len(run.plan.waves[0].turns) - 1
     for wave in range(last + 1):
-        with trio.move_on_after(WAVE_SECONDS):
+        with trio.move_on_after(run.wave_seconds):
             await run.stage.wait_full(wave)
         if run.stage.members == 0:
             return

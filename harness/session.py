@@ -15,8 +15,6 @@ from harness.wire import instructions
 REQUEST_SECONDS = 30.0
 """Longer than any honest answer takes; a request that is still open then has been forgotten."""
 
-ATTEMPTS = 2
-
 
 class Session:
     """Follows what arrives, not what was planned: tools run for the calls that were received."""
@@ -39,32 +37,36 @@ class Session:
                 self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
             return True
         finally:
-            with trio.CancelScope(shield=True):  # closing does not wait for the peer
-                await self._line.drop()
+            await self._hang_up()
 
     async def ask_once(self) -> End:
         """The first request alone, for a session that is expected to be refused."""
         turn = self._plan.turns[0]
         self._items += asked(self._plan, turn, Step.CALLS)
-        end, _items = await self._ask(self._exchange(turn, Step.CALLS, 1), None)
-        await self._line.drop()
-        return end
+        try:
+            end, _items = await self._ask(self._exchange(turn, Step.CALLS, 1), None)
+            return end
+        finally:
+            await self._hang_up()
 
     async def _take(self, turn: TurnPlan, step: Step) -> bool:
         """One step of a turn; after a planned fault it is tried once more."""
-        for attempt in range(1, ATTEMPTS + 1):
-            fault = turn.fault if turn.fault_at(step, attempt) else None
-            end, items = await self._ask(self._exchange(turn, step, attempt), fault)
-            if end is End.COMPLETED:
-                await self._run_tools(turn, items)
-                return True
-            if fault is None:
-                return False
+        fault = turn.fault if turn.fault_at(step, 1) else None
+        end, items = await self._ask(self._exchange(turn, step, 1), fault)
+        if fault is not None and end is not End.COMPLETED:
             if fault.kind is Fault.INTERRUPT:
                 self._items += [*items, steering(self._plan, turn)]
             if fault.kind not in KEEPS_LINE:
                 await self._line.drop()
-        return False
+            end, items = await self._ask(self._exchange(turn, step, 2), None)
+        if end is not End.COMPLETED:
+            return False
+        await self._run_tools(turn, items)
+        return True
+
+    async def _hang_up(self) -> None:
+        with trio.CancelScope(shield=True):  # closing does not wait for the peer
+            await self._line.drop()
 
     def _exchange(self, turn: TurnPlan, step: Step, attempt: int) -> Exchange:
         thread_id = self._plan.thread_id

@@ -9,7 +9,7 @@ from enum import Enum, auto
 import h11
 import trio
 
-from harness.acts import Answer, Drop, HoldWave, Send, UntilCut, acts
+from harness.acts import Answer, Drop, HoldWave, Send, acts
 from harness.audit import Arrival, read_request
 from harness.plan import Plan
 from harness.stage import Stage
@@ -52,8 +52,8 @@ class Upstream:
 
     def __init__(self, plan: Plan, stage: Stage) -> None:
         self.memory = Memory()
+        self.stage = stage
         self._plan = plan
-        self._stage = stage
         self._sessions = plan.by_thread()
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -106,13 +106,13 @@ class Upstream:
                 case Send(data):
                     await http.stream(data)
                 case HoldWave(wave):
-                    await self._stage.wait_opened(wave, arrival.session.thread_id)
+                    await self.stage.wait_opened(wave, arrival.session.thread_id)
                 case Answer():
                     await http.answer(act)
                     return Played.SERVED
                 case Drop():
                     return Played.DROPPED
-                case UntilCut():
+                case _:
                     await trio.sleep_forever()
         return Played.SERVED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.calls import OUTPUT_TYPES, Item
 from harness.faults import End
-from harness.line import Closed, Event, Message, Refused
+from harness.line import Event, Message, Refused
 from harness.plan import Exchange, SessionPlan
 from harness.wire import TERMINALS, foreign_secrets
 
@@ -45,16 +45,13 @@ class Watch:
         self._refused: Refused | None = None
 
     def note(self, message: Message) -> None:
-        match message:
-            case Event():
-                self._note_event(message)
-            case Refused():
-                self._refused = message
-                self.terminals.append("error")
-            case Closed(clean=False) if self.terminals:
-                self._problems.append("the stream was cut behind its terminal event")
-            case Closed():
-                pass
+        if isinstance(message, Event):
+            self._note_event(message)
+        elif isinstance(message, Refused):
+            self._refused = message
+            self.terminals.append("error")
+        elif self.terminals and not message.clean:
+            self._problems.append("the stream was cut behind its terminal event")
 
     def end(self) -> End | None:
         """How the request has ended, as far as its own messages say."""

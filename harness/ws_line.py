@@ -115,10 +115,9 @@ class WsLine:
     async def _write(self, frame: Mapping[str, Any], covered: int) -> None:
         """Send a frame; `covered` is how many items the proxy knows once it has it."""
         self._covered = covered or self._covered
-        if self._socket is None:
-            return
         try:
-            await self._socket.send(msgspec.json.encode(frame).decode())
+            if self._socket is not None:
+                await self._socket.send(msgspec.json.encode(frame).decode())
         except CutError:
             await self.drop()
 

@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Mapping
+from typing import cast
 
 import trio
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
-    AcceptConnection,
     CloseConnection,
     Event,
     Ping,
@@ -46,11 +46,7 @@ class WsSocket:
             )
         )
         event = await self._next_event()
-        if isinstance(event, AcceptConnection):
-            return None
-        if isinstance(event, RejectConnection):
-            return await self._read_refusal(event)
-        raise CutError("no handshake")
+        return await self._read_refusal(event) if isinstance(event, RejectConnection) else None
 
     async def send(self, text: str) -> None:
         await self._send(TextMessage(data=text))
@@ -67,11 +63,10 @@ class WsSocket:
     async def ping(self) -> list[bytes]:
         """The text messages that come before the answer to a ping."""
         await self._send(Ping(payload=b"recall"))
-        found: list[bytes] = []
+        found: list[Event] = []
         while not isinstance(event := await self._next_event(), Pong):
-            if isinstance(event, TextMessage):
-                found.append(event.data.encode())
-        return found
+            found.append(event)
+        return [event.data.encode() for event in found if isinstance(event, TextMessage)]
 
     async def drop(self) -> None:
         """Close the connection without a Close frame."""
@@ -79,10 +74,11 @@ class WsSocket:
 
     async def _read_refusal(self, rejected: RejectConnection) -> Refused:
         body = bytearray()
-        while rejected.has_body and isinstance(event := await self._next_event(), RejectData):
-            body += event.data
-            if event.body_finished:
-                break
+        finished = not rejected.has_body
+        while not finished:
+            part = cast(RejectData, await self._next_event())
+            body += part.data
+            finished = part.body_finished
         headers: Mapping[str, str] = {
             name.decode().lower(): value.decode() for name, value in rejected.headers
         }

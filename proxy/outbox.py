@@ -92,6 +92,8 @@ class Outbox:
         self._head: Head | None = None
         self._events: list[Event] = []
         self._size = 0
+        self.injected = 0
+        """Events of our own that the writer has not taken."""
         self._ended: Ended | None = None
         self._discarded = False
         self._writing_since: float | None = None
@@ -109,12 +111,16 @@ class Outbox:
 
     async def put(self, events: Sequence[Event]) -> None:
         """Add events. Raises ClientStalled when there is no room and the writer is stuck."""
-        self.inject(events)
+        self._add(events)
         if self._size > self._limit:
             await self._wait_drained(self._limit)
 
     def inject(self, events: Sequence[Event]) -> None:
-        """Add events of our own, whatever the limit: they are few and small."""
+        """Add events of our own, whatever the limit: they are small, and `injected` counts them."""
+        self.injected += len(events)
+        self._add(events)
+
+    def _add(self, events: Sequence[Event]) -> None:
         if self._discarded:
             return
         self._events.extend(events)
@@ -127,7 +133,7 @@ class Outbox:
 
     def discard(self) -> None:
         """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
-        self._events, self._size, self._head = [], 0, None
+        self._events, self._size, self._head, self.injected = [], 0, None, 0
         self._discarded = True
         self._drained.unpark_all()
 
@@ -140,11 +146,13 @@ class Outbox:
     async def take(self) -> Taken:
         """Everything there is; waits while there is nothing."""
         self._writing_since = None
-        while not self._events and self._ended is None:
-            await self._filled.park()
+        try:
+            while not self._events and self._ended is None:
+                await self._filled.park()
+        finally:  # a writer that will not wait any longer has a filler to write
+            self._writing_since = trio.current_time()
         taken = Taken(head=self._head, events=self._events, ended=self._ended)
-        self._head, self._events, self._size = None, [], 0
-        self._writing_since = trio.current_time()
+        self._head, self._events, self._size, self.injected = None, [], 0, 0
         self._drained.unpark_all()
         return taken
 

@@ -58,6 +58,11 @@ class SocketTurn:
         return self.outbox.ended is not None
 
     @property
+    def speaking(self) -> bool:
+        """Its events are still on their way; what else is said goes between them."""
+        return not self.over and self._cause is not Outcome.REPLACED
+
+    @property
     def lease_id(self) -> LeaseId | None:
         """The lease that it holds, from the step that grants it."""
         if self._lease_id is None and self.waiting is not None:

@@ -106,7 +106,10 @@ class Socket:
 
     def hear(self, text: str | None, connection: trio.Nursery) -> bool:
         """Decide about one message. False ends the connection: its answers are not taken."""
-        if self._to_write.statistics().current_buffer_used > _UNWRITTEN - _ANSWERS:
+        if self._unfinished is None:  # it is being closed
+            return True
+        injected = 0 if self._current is None else self._current.outbox.injected
+        if self._to_write.statistics().current_buffer_used + injected > _UNWRITTEN - _ANSWERS:
             return False
         if not self._may_still_call():
             self._refuse("unauthorized", "this key was revoked")
@@ -189,7 +192,7 @@ class Socket:
         return admission.succeed(current.waiting.earlier, ask, instead_of=current.waiting)
 
     def _prewarm(self, create: Create, before: Transcript | None) -> None:
-        if self._current is not None and not self._current.over:
+        if self._current is not None and not (self._current.over or self._current.terminal_seen):
             self._current.replace()
         name = f"resp_{uuid.uuid4().hex}"
         self._remember(Transcript(response_id=name, items=continued(before, create.input)))
@@ -197,15 +200,18 @@ class Socket:
             self._to_write.send_nowait(frame)
 
     def _refuse(self, reason: str, detail: str = "") -> None:
+        frame = self._no(reason, detail)
+        if self._current is not None and self._current.speaking:
+            self._current.outbox.inject([Event(frame, frame, "")])
+        else:
+            self._to_write.send_nowait(frame)
+
+    def _no(self, reason: str, detail: str = "") -> bytes:
         wall = self._runtime.wall()
         self._runtime.journal.refused(
             reason, transport="websocket", wall=wall, principal=self._identity.principal
         )
-        frame = no_frame(self._runtime, reason, self._identity, detail)
-        if self._current is not None and not self._current.over:
-            self._current.outbox.inject([Event(frame, frame, "")])
-        else:
-            self._to_write.send_nowait(frame)
+        return no_frame(self._runtime, reason, self._identity, detail)
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
@@ -217,11 +223,13 @@ class Socket:
             self._stop(Refusal.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
 
     def _stop(self, reason: str, code: int) -> None:
-        """Refuse a message that is still arriving: the socket cannot go on behind it."""
+        """Refuse a message that is still arriving: neither socket nor turn can go on behind it."""
         assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
-        self._refuse(reason)
+        if self._current is not None:
+            self._current.scope.cancel()
+        self._to_write.send_nowait(self._no(reason))
         self._to_write.send_nowait(_Close(code))
 
     # Turns.

@@ -31,7 +31,7 @@ ADVICE = "refusals say when to retry"
 PEAK = "peak is exactly 12 lanes, 384 bytes"
 BEYOND = "lane 13 is refused, and nothing kept for it"
 NEVER = "refused turns never reach the upstream"
-OTHERS = "nothing else was refused"
+OTHERS = "as many refusals as planned"
 ZERO = "everything is zero afterwards"
 
 

@@ -1,14 +1,18 @@
 """Whole runs in process: a sound proxy passes, and each defect is found out."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import trio
 
 from harness.evidence import Evidence
 from harness.faults import Transport
 from harness.judge import judge
+from harness.line import Address
 from harness.notes import Notes
 from harness.plan import Plan
-from harness.probe import Probe, Unreadable
+from harness.probe import Probe, Status, Unreadable
 from harness.proxy import Target
 from harness.run import Run, take_through
 from harness.stage import Stage
@@ -19,7 +23,13 @@ from tests.harness.kit import small_plan
 from tests.harness.stand_in import open_stand_in
 
 
-async def run(plan: Plan, books: Books) -> Evidence | Unreadable:
+def impatient(address: Address) -> Probe:
+    return Probe(address, settle_seconds=0.2)
+
+
+async def run(
+    plan: Plan, books: Books, probe: Callable[[Address], Probe] = impatient, **changed: Any
+) -> Evidence | Unreadable:
     stage = Stage(session.thread_id for session in plan.waves)
     with trio.fail_after(20):
         async with (
@@ -33,21 +43,110 @@ async def run(plan: Plan, books: Books) -> Evidence | Unreadable:
                     stage=stage,
                     memory=upstream.memory,
                     notes=Notes(),
-                    probe=Probe(address),
+                    probe=probe(address),
+                    **changed,
                 )
             )
 
 
-async def checks(plan: Plan, books: Books) -> dict[str, Check]:
-    evidence = await run(plan, books)
+async def checks(plan: Plan, books: Books, **changed: Any) -> dict[str, Check]:
+    evidence = await run(plan, books, **changed)
     assert isinstance(evidence, Evidence)
     return {check.says: check for check in judge(evidence)}
 
 
 @pytest.mark.parametrize("transport", Transport)
-@pytest.mark.parametrize("seed", range(2))
-async def test_a_sound_proxy_passes(seed: int, transport: Transport) -> None:
-    plan = small_plan(seed=seed, transport=transport, sessions=6, rounds=2)
+async def test_a_sound_proxy_passes(transport: Transport) -> None:
+    plan = small_plan(transport=transport, sessions=5, rounds=2)
     judged = await checks(plan, Books())
 
     assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
+
+
+FAILS = Verdict.FAIL
+
+
+async def failed(plan: Plan, books: Books, **changed: Any) -> set[str]:
+    judged = await checks(plan, books, **changed)
+    return {check.says for check in judged.values() if check.verdict is FAILS}
+
+
+@pytest.mark.parametrize("transport", Transport)
+async def test_lanes_too_many_are_refused_over_both_transports(transport: Transport) -> None:
+    plan = small_plan(transport=transport, sessions=4, rounds=2, beyond=2)
+
+    assert await failed(plan, Books(limit=4)) == set()
+
+
+async def test_a_lane_too_many_that_is_served() -> None:
+    plan = small_plan(sessions=4, beyond=2)
+
+    assert await failed(plan, Books(limit=64)) == {
+        "lane 5 is refused, and nothing kept for it",
+        "refused turns never reach the upstream",
+        "as many refusals as planned",
+        "peak is exactly 4 lanes, 128 bytes",
+    }
+
+
+async def test_a_lane_that_is_not_given_back() -> None:
+    assert await failed(small_plan(sessions=3), Books(leaks=True)) == {
+        "peak is exactly 3 lanes, 96 bytes",
+        "everything is zero afterwards",
+    }
+
+
+async def test_a_proxy_that_has_no_lane_for_everybody() -> None:
+    judged = await failed(small_plan(sessions=3), Books(limit=2))
+
+    assert judged >= {"every session took every turn", "every request ended as planned"}
+
+
+async def test_a_proxy_that_has_no_lane_at_all() -> None:
+    judged = await failed(small_plan(sessions=2), Books(limit=0))
+
+    assert "peak is exactly 2 lanes, 64 bytes" in judged
+
+
+async def test_a_wave_that_does_not_fill_is_let_go() -> None:
+    judged = await failed(small_plan(sessions=2), Books(), wave_seconds=0)
+
+    assert judged == {"peak is exactly 2 lanes, 64 bytes"}
+
+
+async def test_a_target_that_accounts_for_nothing() -> None:
+    plan = small_plan(sessions=2)
+    stage = Stage(session.thread_id for session in plan.waves)
+    with trio.fail_after(20):
+        async with open_upstream(plan, stage) as (upstream, port):
+            nothing = Address(host="127.0.0.1", port=port)
+            evidence = await take_through(
+                Run(
+                    plan=plan,
+                    target=Target(address=nothing),
+                    stage=stage,
+                    memory=upstream.memory,
+                    notes=Notes(),
+                    probe=Probe(nothing),
+                )
+            )
+
+    assert evidence == Unreadable("/status answers 404")
+
+
+class Vanishing(Probe):
+    """A /status that can be read once."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, settle_seconds=0)
+        self._left = 1
+
+    async def read(self) -> Status | Unreadable:
+        self._left -= 1
+        return await super().read() if self._left >= 0 else Unreadable("gone")
+
+
+async def test_a_proxy_that_stops_accounting_for_itself() -> None:
+    plan = small_plan(sessions=4, beyond=2)
+
+    assert await run(plan, Books(limit=4), probe=Vanishing) == Unreadable("gone")

@@ -1,16 +1,20 @@
 """Sessions straight at the scripted upstream over loopback: what they see is what was planned."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from harness.calls import Item
+from harness.faults import End
 from harness.http_line import HttpLine
 from harness.judge import judge
-from harness.line import Address
+from harness.line import Address, Closed, Event, Message
 from harness.notes import Notes
-from harness.plan import Plan
+from harness.plan import Exchange, Plan
+from harness.script import events
 from harness.session import Session
 from harness.stage import Stage
 from harness.upstream import Upstream, open_upstream
@@ -65,3 +69,66 @@ async def test_a_swapped_call_is_lost_by_one_and_foreign_to_the_other() -> None:
         "nothing crossed, nothing out of order",
         "the upstream saw the whole input",
     }
+
+
+class DeafLine:
+    """A proxy that never answers, or that has something to say when nothing runs."""
+
+    ends_itself = False
+
+    def __init__(self, *messages: Message, leftovers: Sequence[Message] = ()) -> None:
+        self._messages = list(messages)
+        self._leftovers = leftovers
+        self.dropped = 0
+
+    async def send(self, exchange: Exchange, items: Sequence[Item]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive(self) -> Message:
+        if not self._messages:
+            await trio.sleep_forever()
+        return self._messages.pop(0)
+
+    async def interrupt(self) -> bool:
+        return True
+
+    async def leftovers(self) -> Sequence[Message]:
+        return self._leftovers
+
+    async def drop(self) -> None:
+        self.dropped += 1
+
+
+async def test_an_answer_that_never_comes_is_given_up(autojump_clock: MockClock) -> None:
+    plan, notes, line = small_plan(sessions=1), Notes(), DeafLine()
+    done = await Session(plan.waves[0], line, notes).run()
+
+    assert not done
+    assert [seen.end for seen in notes.seen] == [End.TIMED_OUT]
+    assert line.dropped == 1
+
+
+async def test_what_comes_although_nothing_runs_is_noted() -> None:
+    plan, notes = small_plan(sessions=1), Notes()
+    session = plan.waves[0]
+    said = [
+        Event(fields, b"")
+        for planned in plan.exchanges()
+        if planned.session is session
+        for fields in events(plan, session, planned.exchange)
+    ]
+    line = DeafLine(*said, leftovers=[Closed(clean=False)])
+    done = await Session(session, line, notes).run()
+
+    assert done
+    assert notes.problems == ["wave-0: Closed(clean=False) though nothing runs"]
+
+
+async def test_a_client_that_is_cancelled_hangs_up_all_the_same() -> None:
+    line = DeafLine()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Session(small_plan(sessions=1).waves[0], line, Notes()).run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert line.dropped == 1

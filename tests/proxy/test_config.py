@@ -151,15 +151,16 @@ def test_an_unknown_key_is_named_and_the_known_ones_are_listed(section: str) -> 
 
 
 @pytest.mark.parametrize("key", KINDS)
-@pytest.mark.parametrize("value", [True, {}, [5]], ids=repr)
-def test_a_value_of_the_wrong_type_names_its_key(key: str, value: object) -> None:
-    assert wrong((key, value)).key == key
+def test_a_value_of_the_wrong_type_names_its_key(key: str) -> None:
+    values: list[object] = [True, {}, [5]]
+    for value in values:
+        assert wrong((key, value)).key == key
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-@pytest.mark.parametrize("value", [-1, math.nan, math.inf, -math.inf, "1"], ids=repr)
-def test_a_number_is_finite_and_not_negative(key: str, value: object) -> None:
-    assert wrong((key, value)).key == key
+def test_a_number_is_finite_and_not_negative(key: str) -> None:
+    for value in (-1, math.nan, math.inf, -math.inf, "1"):
+        assert wrong((key, value)).key == key
 
 
 @pytest.mark.parametrize("key", [key for key in NUMBERS if key not in MAY_BE_NOUGHT])

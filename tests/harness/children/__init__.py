@@ -1,0 +1,1 @@
+"""Programs that a test starts in the place of the proxy."""

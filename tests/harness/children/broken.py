@@ -1,0 +1,7 @@
+"""Ends with a complaint before it is ready."""
+
+import sys
+
+if __name__ == "__main__":
+    sys.stdout.write("ready, or not\n")
+    sys.exit("no such key: server.prot")
