@@ -25,6 +25,8 @@ logger = logging.getLogger("turnlane")
 
 MODEL_CHARACTERS = 100
 """Of a model's name, which is the one text here that a client writes."""
+RECENT_RECORDS = 256
+"""Records kept in memory, for whoever asks the process itself."""
 FLUSH_SECONDS = 0.5
 MOST_QUEUED = 10_000
 
@@ -41,6 +43,7 @@ class Journal:
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
+        self.recent: deque[TurnRecord] = deque(maxlen=RECENT_RECORDS)
         self._queue: deque[TurnRecord] = deque()
         self._outcomes = Counter[str]()
         self._refusals = Counter[str]()
@@ -49,6 +52,7 @@ class Journal:
     def record(self, record: TurnRecord) -> None:
         """Note a turn that ended, or an ask that was refused."""
         record = replace(record, model=_on_one_line(record.model))
+        self.recent.append(record)
         self._outcomes[record.outcome.value] += 1
         if record.refusal is not None:
             self._refusals[record.refusal] += 1

@@ -67,6 +67,7 @@ def _conclude(
             root=ask.root,
             worker=ask.worker,
             model=progress.model,
+            upstream=progress.upstream,
             attempts=progress.attempts,
             status=progress.status,
             refusal=ended.refusal,
@@ -135,7 +136,7 @@ async def _attempt(
             async with runtime.upstream.open(request) as reply:
                 if isinstance(reply, Failure):
                     return reply
-                progress.status = reply.status
+                progress.status, progress.upstream = reply.status, reply.name
                 relay = Relay(reply, exchange, outbox, progress, settings.silence_seconds)
                 return await relay.run(streamed=request.streamed)
         except UpstreamCut as error:
