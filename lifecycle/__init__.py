@@ -2,8 +2,8 @@
 
 from lifecycle.admission import Admission, AdmissionStatistics, Lease
 from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId, PrincipalId, RootId, ThreadId
-from lifecycle.errors import AdmissionRefused, Refusal
-from lifecycle.ledger import Granted, Ledger, Refused, Waiting
+from lifecycle.errors import AdmissionRefused, Refusal, Refused
+from lifecycle.ledger import Granted, Ledger, Waiting
 from lifecycle.limits import Limits, Overlap, WorkflowLimits
 from lifecycle.memory import MemoryGate, Reservation
 from lifecycle.turn import Turn, open_turn

@@ -10,8 +10,8 @@ Three kinds of ask wait. One from another connection (`lease`) waits at most `se
 the lane, then the overlap policy speaks. One that replaces its own connection's turn (`succeed`) is
 reserved synchronously, then entered as a lease by the task that will run it; its wait is bounded by
 the earlier turn's nursery, which the caller has cancelled. And where holding is switched on, a
-worker for whom its root has no turn left waits in the root's line (`lifecycle.line`), which is
-served in the step that gives a turn back, so nobody overtakes it.
+worker for whom its root has no turn left waits in the root's line (`lifecycle.line`). Whatever
+frees a place ends in `_freed`, which serves the lines.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import trio
 
 from lifecycle.ask import Ask, LeaseId
-from lifecycle.errors import AdmissionRefused, Refusal
-from lifecycle.ledger import Granted, LaneStatistics, Ledger, Refused, TurnStatistics, Waiting
+from lifecycle.errors import AdmissionRefused, Refusal, Refused
+from lifecycle.lanes import LaneStatistics
+from lifecycle.ledger import Granted, Ledger, TurnStatistics, Waiting
 from lifecycle.limits import Limits, Overlap
-from lifecycle.line import Lines
+from lifecycle.line import Lines, LineStatistics
 from lifecycle.memory import MemoryGate, MemoryStatistics
 from lifecycle.workflows import Workflows, WorkflowsStatistics
 
@@ -70,6 +71,7 @@ class AdmissionStatistics:
     websockets: WebsocketStatistics
     memory: MemoryStatistics
     workflows: WorkflowsStatistics
+    lines: LineStatistics
 
 
 class Admission:
@@ -78,7 +80,7 @@ class Admission:
         self._ledger = ledger if ledger is not None else Ledger(limits)
         self._leases: dict[LeaseId, Lease] = {}
         self._granted: dict[Waiting, trio.Event] = {}
-        self._lines = Lines(limits.workflow)
+        self._lines = Lines(limits.workflow, self._ledger, self._undo)
         self._websockets = 0
         self._given_back = trio.lowlevel.ParkingLot()
         self.door_closed = trio.Event()
@@ -95,7 +97,7 @@ class Admission:
     @asynccontextmanager
     async def lease(self, ask: Ask | Waiting) -> AsyncIterator[Lease]:
         """Hold a lease for the block. Raises AdmissionRefused, with nothing held."""
-        decision = ask if isinstance(ask, Waiting) else await self._ask(ask)
+        decision = ask if isinstance(ask, Waiting) else await self._lines.ask(ask)
         if isinstance(decision, Waiting):
             settles = not isinstance(ask, Waiting)
             decision = await self._wait_inherited(decision, settles=settles)
@@ -118,6 +120,8 @@ class Admission:
         decision = self._ledger.succeed(earlier, ask, trio.current_time(), instead_of)
         if isinstance(decision, Refused):
             raise AdmissionRefused(decision.refusal, decision.retry_seconds)
+        if instead_of is not None:
+            self._freed()
         return decision
 
     def abandon(self, waiting: Waiting) -> None:
@@ -126,6 +130,7 @@ class Admission:
             return
         if waiting.lease_id is None:
             self._ledger.abandon(waiting)
+            self._freed()
         else:
             self._give_back(waiting.lease_id)
 
@@ -147,7 +152,7 @@ class Admission:
         """Refuse every further ask; what is held runs on for up to `drain_seconds`."""
         self._ledger.draining = True
         self._drain_ends = trio.current_time() + drain_seconds
-        self._lines.serve(self._ledger, trio.current_time())
+        self._lines.serve()
         self.door_closed.set()
 
     @property
@@ -171,33 +176,27 @@ class Admission:
             websockets=WebsocketStatistics(active=self._websockets, limit=self.limits.websockets),
             memory=books.memory,
             workflows=books.workflows,
+            lines=self._lines.statistics(),
         )
 
     def _give_back(self, lease_id: LeaseId) -> None:
         waiting = self._ledger.give_back(lease_id)
         if waiting is not None and waiting in self._granted:
             self._granted[waiting].set()
-        self._lines.serve(self._ledger, trio.current_time())
+        self._freed()
+
+    def _freed(self) -> None:
+        self._lines.serve()
         self._given_back.unpark_all()
 
-    def _undo(self, decision: Granted | Waiting | Refused | None) -> None:
+    def _undo(self, decision: Granted | Waiting | Refused) -> None:
         match decision:
             case Granted(lease_id):
                 self._give_back(lease_id)
             case Waiting():
                 self.abandon(decision)
-            case _:
+            case Refused():
                 pass
-
-    async def _ask(self, ask: Ask) -> Granted | Waiting | Refused:
-        """Ask the ledger, or wait in line where the root's turns are all taken."""
-        now = trio.current_time()
-        if self._lines.joins(self._ledger, ask, now):
-            decision = await self._lines.wait(self._ledger, ask, self._undo)
-            if decision is not None:
-                return decision
-            now = trio.current_time()
-        return self._ledger.ask(ask, now)
 
     async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refused:
         granted = self._granted[waiting] = trio.Event()
@@ -230,6 +229,9 @@ class Admission:
 
     def _stop_waiting(self, waiting: Waiting) -> Granted | Refused:
         if self.limits.overlap is Overlap.SHARE:
-            return self._ledger.share(waiting, trio.current_time())
-        self._ledger.abandon(waiting)
-        return self._ledger.refuse(Refusal.LANE_BUSY)
+            decision = self._ledger.share(waiting, trio.current_time())
+        else:
+            self._ledger.abandon(waiting)
+            decision = self._ledger.refuse(Refusal.LANE_BUSY)
+        self._freed()
+        return decision

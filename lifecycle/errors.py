@@ -1,5 +1,6 @@
-"""Refusal: the reasons for which admission says no; AdmissionRefused carries one out of a block."""
+"""Refusal: why admission says no; Refused is that answer, AdmissionRefused carries it out."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -18,12 +19,17 @@ class Refusal(StrEnum):
     WORKFLOW_TRACKING_EXHAUSTED = "workflow_tracking_exhausted"
 
 
-class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
-    """Admission said no. Nothing is held.
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`retry_seconds`: from now until a workflow's window will have rolled far enough; None where
+    the refusal lifts as others end, whenever that is."""
 
-    `retry_seconds`: when the window of a workflow will have rolled far enough; None where the
-    refusal lifts as others end, whenever that is.
-    """
+    refusal: Refusal
+    retry_seconds: float | None = None
+
+
+class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
+    """Admission said no. Nothing is held. `retry_seconds` is that of Refused."""
 
     def __init__(self, refusal: Refusal, retry_seconds: float | None = None) -> None:
         super().__init__(refusal.value)

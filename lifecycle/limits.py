@@ -21,21 +21,23 @@ class WorkflowLimits:
     kept: int = 1
     """Of those, kept for the interactive turn: the conversation is never starved by its workers."""
     children: int = 64
-    """Distinct children in the window."""
+    """Distinct children in the window: a fan-out that nests without end stops here."""
     sends: int = 256
-    """Physical sends in the window that workers may use up."""
+    """Physical sends in the window that workers may use up: every child four times."""
     sends_kept: int = 256
-    """As many more, for interactive turns alone."""
+    """As many more, for interactive turns alone: workers cannot use up the conversation's."""
     window_seconds: float = 600.0
+    """What was spent is forgotten after this time: long enough to stop a loop, not a day's work."""
     slots: int = 12
+    """Parts of the window that are forgotten at once: 50 s, so that waiting for one is worth it."""
     roots: int = 512
-    """Roots tracked at once."""
+    """Roots tracked at once: twice the turns of the process."""
     threads: int = 4096
     """Threads whose root is remembered, so that grandchildren pay into the same budget."""
     hold_seconds: float = 0.0
     """How long a worker refused for concurrency may wait in line instead; 0: it does not."""
     line: int = 16
-    """Workers in the line of one root."""
+    """Workers in the line of one root: a second and a third fan-out of its size."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.kept < self.turns:
@@ -43,8 +45,11 @@ class WorkflowLimits:
         for name in ("children", "sends", "slots", "roots", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if self.window_seconds <= 0 or self.hold_seconds < 0 or self.line < 0:
-            raise ValueError("window_seconds must be above 0, hold_seconds and line not below")
+        for name in ("sends_kept", "hold_seconds", "line"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} cannot be negative")
+        if self.window_seconds <= 0:
+            raise ValueError("window_seconds must be above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

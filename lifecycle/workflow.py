@@ -3,31 +3,59 @@
 Theory of operation
 -------------------
 A window is a ring of slots; what a slot counted is forgotten when the slot rolls off, so a ceiling
-is one over the last ten minutes and not over a lifetime. Time is always handed in.
+is one over the last ten minutes and not over a lifetime. Time is always handed in, in seconds that
+never go back.
 
-A turn takes a *place*: one of the turns at once. It also announces one physical send, which
-becomes a counted one when it happens; a turn that never sends has spent nothing. Every further send
-(a retry, a failover) asks first. A child is counted in the slot in which it was last admitted, so
-at most as many are remembered as the ceiling allows.
+A turn has a *place* from the promise of its lease to its end: it is one of the turns at once, and
+it announces one physical send, which counts as if it had happened until it does. So the first send
+of a turn is never refused, and a turn that never sends has spent nothing. Every further send (a
+retry, a failover) asks first. What is taken is derived from the places, so a place given back, or
+withdrawn before its turn began, leaves nothing behind.
+
+A turn that waits for another one of its root *inherits*: the two are one turn at once, and one
+worker if either is one, whoever of them has it. Their sends are two: the earlier one may still
+happen.
+
+A child counts while it has a place, and from its admission until that slot has rolled off.
 """
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from lifecycle.ask import ThreadId
-from lifecycle.errors import Refusal
+from lifecycle.ask import RootId, ThreadId
+from lifecycle.errors import Refusal, Refused
 from lifecycle.limits import WorkflowLimits
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """What a turn takes of its root. `announced` until its first send; `inherits` until the earlier
+    place is given back; `child` where its thread counts as one."""
+
+    root: RootId
+    worker: bool
+    thread: ThreadId | None = None
+    child: ThreadId | None = None
+    inherits: "Place | None" = None
+    announced: bool = True
+
+    @property
+    def adds_worker(self) -> bool:
+        return self.worker and not (self.inherits is not None and self.inherits.worker)
+
+
 @dataclass(slots=True)
-class _Slot:
-    number: int
+class _Sends:
+    slot: int
     workers: int = 0
     interactive: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowStatistics:
+    """Turns and workers at once; children and sends in the window; refusals ever."""
+
     active: int
     workers: int
     children: int
@@ -37,147 +65,150 @@ class WorkflowStatistics:
 
 
 class Workflow:
-    """One root's budget. Every method takes `now`, in seconds that never go back."""
+    """One root's budget. Every `now` is in seconds and never goes back."""
 
     def __init__(self, limits: WorkflowLimits) -> None:
         self._limits = limits
-        self._width = limits.window_seconds / limits.slots
-        self._slots: deque[_Slot] = deque()  # oldest first
-        self._children: dict[ThreadId, int] = {}  # -> number of the slot; oldest first
-        self._active = 0
-        self._active_workers = 0
-        self._announced = 0
-        self._announced_workers = 0
+        self._slot_seconds = limits.window_seconds / limits.slots
+        self._slot = 0
+        self._places: set[Place] = set()
+        self._sends: deque[_Sends] = deque()  # oldest first
+        self._admitted: dict[ThreadId, int] = {}  # child -> slot; oldest first
         self.refused = 0
 
-    def refusal(
-        self, *, worker: bool, child: ThreadId | None, inherits: bool, now: float
-    ) -> Refusal | None:
-        """Why a turn cannot have a place; `inherits`: it takes over one of its own kind."""
+    @property
+    def idle(self) -> bool:
+        return not self._places
+
+    # Deciding.
+
+    def refusal(self, place: Place, now: float, freed: Place | None = None) -> Refused | None:
+        """Why `place` cannot be had, `freed` given back; the no that lasts longest comes first."""
         self._roll(now)
-        limits = self._limits
-        if not inherits:
-            full = self._active >= limits.turns
-            if full or (worker and self._active_workers >= limits.turns - limits.kept):
-                return Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
-        new = child is not None and child not in self._children
-        if new and len(self._children) >= limits.children:
-            return Refusal.WORKFLOW_CHILDREN_EXHAUSTED
-        if not self._may_send(worker=worker):
-            return Refusal.WORKFLOW_SENDS_EXHAUSTED
+        others = [other for other in self._places if other is not freed]
+        if place.child is not None:
+            children = self._children(others)
+            if place.child not in children and len(children) >= self._limits.children:
+                return Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, self._until_child_leaves(now))
+        if not self._may_send(others, worker=place.worker):
+            lifts = self._until_may_send(others, now, worker=place.worker)
+            return Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, lifts)
+        turns, workers = _turns([*others, place])
+        if turns > self._limits.turns or workers > self._limits.turns - self._limits.kept:
+            return Refused(Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED)
         return None
 
-    def enter(self, *, worker: bool, child: ThreadId | None, inherits: bool, now: float) -> None:
-        """Take a place, announce a send, count the child. `refusal` has said None."""
-        self._announced += 1
-        self._announced_workers += worker
-        if not inherits:
-            self._active += 1
-            self._active_workers += worker
-        if child is not None:
-            self._children.pop(child, None)  # to the young end
-            self._children[child] = self._number(now)
-
-    def leave(self, *, worker: bool, announced: bool, stays: bool) -> None:
-        """Give the place back, or leave it to an heir (`stays`); an unsent send is withdrawn."""
-        if announced:
-            self._announced -= 1
-            self._announced_workers -= worker
-        if not stays:
-            self._active -= 1
-            self._active_workers -= worker
-
-    def sent(self, *, worker: bool, announced: bool, now: float) -> bool:
-        """A physical send is about to happen. False: a further one that nothing is left for."""
+    def at_ceiling(self, now: float) -> bool:
+        """Whether an idle root has used up what it would find again if it were forgotten."""
         self._roll(now)
-        if announced:
-            self._announced -= 1
-            self._announced_workers -= worker
-        elif not self._may_send(worker=worker):
+        return not self._may_send((), worker=True) or len(self._admitted) >= self._limits.children
+
+    # Acting.
+
+    def reserve(self, place: Place) -> None:
+        """Take a place for which there was no refusal in this same step."""
+        self._places.add(place)
+
+    def admit(self, place: Place) -> None:
+        """The turn of a reserved place begins: its child counts for the window from here."""
+        if place.child is not None:
+            self._admitted.pop(place.child, None)  # to the young end
+            self._admitted[place.child] = self._slot
+
+    def leave(self, place: Place) -> None:
+        """Give a place back, with the send that it may have announced. Twice raises KeyError."""
+        self._places.remove(place)
+
+    def sent(self, place: Place, now: float) -> bool:
+        """Count a physical send that is about to happen. False: nothing is left for a further one,
+        and nothing has changed."""
+        self._roll(now)
+        if not place.announced and not self._may_send(self._places, worker=place.worker):
             return False
-        number = self._number(now)
-        if not self._slots or self._slots[-1].number != number:
-            self._slots.append(_Slot(number))
-        if worker:
-            self._slots[-1].workers += 1
-        else:
-            self._slots[-1].interactive += 1
+        place.announced = False
+        if not self._sends or self._sends[-1].slot != self._slot:
+            self._sends.append(_Sends(self._slot))
+        self._sends[-1].workers += place.worker
+        self._sends[-1].interactive += not place.worker
         return True
 
     def clear(self) -> None:
         """Forgive the window. Turns that run keep their places."""
-        self._slots.clear()
-        self._children.clear()
-
-    def retry_seconds(self, refusal: Refusal, *, worker: bool, now: float) -> float:
-        """When the window will have rolled far enough for this refusal to lift."""
-        self._roll(now)
-        if refusal is Refusal.WORKFLOW_CHILDREN_EXHAUSTED:
-            oldest = next(iter(self._children.values()), self._number(now))
-            return self._rolls_off(oldest) - now
-        workers, interactive = self._spent()
-        for slot in self._slots:
-            workers -= slot.workers
-            interactive -= slot.interactive
-            if self._within(workers, interactive, worker=worker):
-                return self._rolls_off(slot.number) - now
-        return self._limits.window_seconds
-
-    def idle(self) -> bool:
-        return self._active == 0 and self._announced == 0
-
-    def unused(self, now: float) -> bool:
-        """Nothing in the window: forgetting this root forgives nothing."""
-        self._roll(now)
-        return not self._slots and not self._children
-
-    def at_ceiling(self, now: float) -> bool:
-        """Forgetting this root would hand it a fresh allowance that it has used up."""
-        self._roll(now)
-        workers, interactive = self._spent()
-        within = self._within(workers, interactive, worker=True)
-        return not within or len(self._children) >= self._limits.children
+        self._sends.clear()
+        self._admitted.clear()
 
     def statistics(self, now: float) -> WorkflowStatistics:
         self._roll(now)
+        turns, workers = _turns(self._places)
+        worker_sends, interactive_sends = self._spent(())
         return WorkflowStatistics(
-            active=self._active,
-            workers=self._active_workers,
-            children=len(self._children),
-            worker_sends=sum(slot.workers for slot in self._slots),
-            interactive_sends=sum(slot.interactive for slot in self._slots),
+            active=turns,
+            workers=workers,
+            children=len(self._children(self._places)),
+            worker_sends=worker_sends,
+            interactive_sends=interactive_sends,
             refused=self.refused,
         )
 
-    def _may_send(self, *, worker: bool) -> bool:
-        workers, interactive = self._spent()
-        return self._within(workers, interactive, worker=worker)
+    # The window.
 
-    def _spent(self) -> tuple[int, int]:
-        """Sends of workers and of interactive turns: counted ones and announced ones."""
-        workers = sum(slot.workers for slot in self._slots) + self._announced_workers
-        interactive = sum(slot.interactive for slot in self._slots)
-        return workers, interactive + self._announced - self._announced_workers
+    def _roll(self, now: float) -> None:
+        slot = int(now // self._slot_seconds)
+        if slot == self._slot:
+            return
+        self._slot = slot
+        while self._sends and self._has_rolled_off(self._sends[0].slot):
+            self._sends.popleft()
+        for child in [x for x, then in self._admitted.items() if self._has_rolled_off(then)]:
+            del self._admitted[child]
 
-    def _within(self, workers: int, interactive: int, *, worker: bool) -> bool:
+    def _has_rolled_off(self, slot: int) -> bool:
+        return slot <= self._slot - self._limits.slots
+
+    def _until_rolled_off(self, slot: int, now: float) -> float:
+        return (slot + self._limits.slots) * self._slot_seconds - now
+
+    def _children(self, places: Collection[Place]) -> set[ThreadId]:
+        return self._admitted.keys() | {place.child for place in places if place.child is not None}
+
+    def _until_child_leaves(self, now: float) -> float:
+        """Seconds until the first of the children that have no turn is forgotten."""
+        live = {place.child for place in self._places}
+        idle = (slot for child, slot in self._admitted.items() if child not in live)
+        slot = next(idle, self._slot)
+        return self._until_rolled_off(slot, now)
+
+    def _spent(self, places: Collection[Place]) -> tuple[int, int]:
+        """Sends of workers and of interactive turns: those counted, and those announced."""
+        announced = [place.worker for place in places if place.announced]
+        workers = sum(sends.workers for sends in self._sends) + sum(announced)
+        interactive = sum(sends.interactive for sends in self._sends)
+        return workers, interactive + len(announced) - sum(announced)
+
+    def _may_send(self, places: Collection[Place], *, worker: bool) -> bool:
+        return self._fits(*self._spent(places), worker=worker)
+
+    def _fits(self, workers: int, interactive: int, *, worker: bool) -> bool:
         """Whether one more send fits: workers have a share of the whole, the rest is kept."""
         limits = self._limits
         if worker and workers >= limits.sends:
             return False
         return workers + interactive < limits.sends + limits.sends_kept
 
-    def _number(self, now: float) -> int:
-        return int(now // self._width)
+    def _until_may_send(self, places: Collection[Place], now: float, *, worker: bool) -> float:
+        """Seconds until enough slots have rolled off; a window if those announced fill it alone."""
+        workers, interactive = self._spent(places)
+        for sends in self._sends:
+            workers -= sends.workers
+            interactive -= sends.interactive
+            if self._fits(workers, interactive, worker=worker):
+                return self._until_rolled_off(sends.slot, now)
+        return self._limits.window_seconds
 
-    def _rolls_off(self, number: int) -> float:
-        return (number + self._limits.slots) * self._width
 
-    def _roll(self, now: float) -> None:
-        oldest = self._number(now) - self._limits.slots
-        while self._slots and self._slots[0].number <= oldest:
-            self._slots.popleft()
-        while self._children:
-            child, number = next(iter(self._children.items()))
-            if number > oldest:
-                break
-            del self._children[child]
+def _turns(places: Collection[Place]) -> tuple[int, int]:
+    """Turns at once, and how many of them are workers'."""
+    return (
+        sum(place.inherits is None for place in places),
+        sum(place.adds_worker for place in places),
+    )
