@@ -29,6 +29,7 @@ from tests.lifecycle.asks import ask as an_ask
 from tests.lifecycle.asks import lane as a_lane
 
 LIMITS = Limits(turns=4, lanes=3, lanes_kept=1, memory_bytes=10)
+NOW = 0.0
 NUMBERS = range(5)
 SIZES = st.sampled_from([0, 0, 1, 2, 5])
 ASKS = st.builds(an_ask, st.sampled_from([*NUMBERS, None]), worker=st.booleans(), body_bytes=SIZES)
@@ -186,7 +187,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(ask=ASKS)
     def ask(self, ask: Ask) -> None:
         refusal, earlier = judge_ask(self.world, ask)
-        decision = self.ledger.ask(ask)
+        decision = self.ledger.ask(ask, NOW)
 
         if self.ledger.draining:
             self.refused(decision, Refusal.DRAINING)
@@ -207,9 +208,9 @@ class LedgerMachine(RuleBasedStateMachine):
         if replaced is not None and not gives_way:
             refusal = Refusal.LANE_BUSY
         if gives_way and replaced is None and heir is not None:
-            decision = self.ledger.succeed(heir.earlier, ask, heir)
+            decision = self.ledger.succeed(heir.earlier, ask, NOW, heir)
         else:
-            decision = self.ledger.succeed(earlier, ask, replaced if gives_way else None)
+            decision = self.ledger.succeed(earlier, ask, NOW, replaced if gives_way else None)
 
         if self.ledger.draining:
             self.refused(decision, Refusal.DRAINING)
@@ -227,7 +228,7 @@ class LedgerMachine(RuleBasedStateMachine):
         waiting = self.waiting.pop(earlier)
         self.world = self.world.without_follower(earlier)
         refusal = refusal_of(self.world.holding(SOMEBODY, waiting.ask))
-        decision = self.ledger.share(waiting)
+        decision = self.ledger.share(waiting, NOW)
 
         if refusal is not None:
             self.refused(decision, refusal)
@@ -343,7 +344,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert books.memory.held_bytes == 0
         self.ledger.draining = False
         assert self.ledger.memory.reserve(LIMITS.memory_bytes) is not None
-        answers = [self.ledger.ask(an_ask(n, worker=n < 2)) for n in range(LIMITS.lanes)]
+        answers = [self.ledger.ask(an_ask(n, worker=n < 2), NOW) for n in range(LIMITS.lanes)]
         assert all(isinstance(answer, Granted) for answer in answers)
 
     # What the rules share.
