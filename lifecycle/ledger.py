@@ -10,9 +10,9 @@ A *lease* is held or it is not. Asking for one has three answers: granted, refus
 the lane is held by an earlier lease and this ask will succeed it. A waiting ask is already paid
 for: it inherits the earlier lease's permit, lane and workflow place, and the ledger has set aside
 what it needs beyond them (a lane if it leaves none behind, a place if its root is another one, its
-first send, the bytes by which its body is larger). So nobody who
-asks in between can take its place, and passing on cannot fail: `give_back` releases the earlier
-lease and grants the waiting one before it returns.
+first send, the bytes by which its body is larger). So nobody who asks in between can take its
+place, and passing on cannot fail: `give_back` releases the earlier lease and grants the waiting one
+before it returns.
 
 A lane has at most one waiting successor, and so has a lease, whichever lane that one names. Two
 ways lead there: another connection asks for a lane that is held (`ask`), or the connection that

@@ -16,7 +16,8 @@ A turn that waits for another one of its root *inherits*: the two are one turn a
 worker if either is one, whoever of them has it. Their sends are two: the earlier one may still
 happen.
 
-A child counts while it has a place, and from its admission until that slot has rolled off.
+A child counts while it has a place, and once it was admitted until the slot in which its place was
+reserved has rolled off.
 """
 
 from collections import deque
@@ -30,8 +31,8 @@ from lifecycle.limits import WorkflowLimits
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """What a turn takes of its root. `announced` until its first send; `inherits` until the earlier
-    place is given back; `child` where its thread counts as one."""
+    """What a turn takes of its root, from `slot` on. `announced` until its first send; `inherits`
+    until the earlier place is given back; `child` where its thread counts as one."""
 
     root: RootId
     worker: bool
@@ -39,6 +40,7 @@ class Place:
     child: ThreadId | None = None
     inherits: "Place | None" = None
     announced: bool = True
+    slot: int = 0
 
     @property
     def adds_worker(self) -> bool:
@@ -73,7 +75,7 @@ class Workflow:
         self._slot = 0
         self._places: set[Place] = set()
         self._sends: deque[_Sends] = deque()  # oldest first
-        self._admitted: dict[ThreadId, int] = {}  # child -> slot; oldest first
+        self._admitted: dict[ThreadId, int] = {}  # child -> the slot of its latest place
         self.refused = 0
 
     @property
@@ -105,15 +107,17 @@ class Workflow:
 
     # Acting.
 
-    def reserve(self, place: Place) -> None:
+    def reserve(self, place: Place, now: float) -> None:
         """Take a place for which there was no refusal in this same step."""
+        self._roll(now)
+        place.slot = self._slot
         self._places.add(place)
 
     def admit(self, place: Place) -> None:
-        """The turn of a reserved place begins: its child counts for the window from here."""
-        if place.child is not None:
-            self._admitted.pop(place.child, None)  # to the young end
-            self._admitted[place.child] = self._slot
+        """The turn of a reserved place begins: its child counts in the window."""
+        if place.child is not None and not self._has_rolled_off(place.slot):
+            latest = self._admitted.get(place.child, place.slot)
+            self._admitted[place.child] = max(latest, place.slot)
 
     def leave(self, place: Place) -> None:
         """Give a place back, with the send that it may have announced. Twice raises KeyError."""
@@ -172,11 +176,10 @@ class Workflow:
         return self._admitted.keys() | {place.child for place in places if place.child is not None}
 
     def _until_child_leaves(self, now: float) -> float:
-        """Seconds until the first of the children that have no turn is forgotten."""
+        """Seconds until the first one without a turn is forgotten; a window if all have one."""
         live = {place.child for place in self._places}
-        idle = (slot for child, slot in self._admitted.items() if child not in live)
-        slot = next(idle, self._slot)
-        return self._until_rolled_off(slot, now)
+        idle = [slot for child, slot in self._admitted.items() if child not in live]
+        return self._until_rolled_off(min(idle), now) if idle else self._limits.window_seconds
 
     def _spent(self, places: Collection[Place]) -> tuple[int, int]:
         """Sends of workers and of interactive turns: those counted, and those announced."""

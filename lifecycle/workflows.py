@@ -72,7 +72,7 @@ class Workflows:
         """Take the place for which `refusal` has found no reason in this same step."""
         place = self._place(ask, earlier)
         if place is not None:
-            self._seen(place.root, now).reserve(place)
+            self._seen(place.root, now).reserve(place, now)
         return place
 
     def admit(self, place: Place | None) -> None:
