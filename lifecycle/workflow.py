@@ -88,7 +88,7 @@ class Workflow:
         """Why `place` cannot be had, `freed` given back; the no that lasts longest comes first."""
         self._roll(now)
         others = [other for other in self._places if other is not freed]
-        if place.child is not None:
+        if place.child is not None and place.child not in self._admitted:
             children = self._children(others)
             if place.child not in children and len(children) >= self._limits.children:
                 return Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, self._until_child_leaves(now))

@@ -202,9 +202,9 @@ class Budgets:
             return
         if turn.child is not None:
             self.children.append((turn.root, turn.since, turn.child))
-        if turn.ask.thread is not None:
-            others = [x for x in self.lineage if x[0] != turn.ask.thread]
-            self.lineage = [*others, (turn.ask.thread, turn.root)][-self.limits.threads :]
+        assert turn.ask.thread is not None
+        others = [x for x in self.lineage if x[0] != turn.ask.thread]
+        self.lineage = [*others, (turn.ask.thread, turn.root)][-self.limits.threads :]
 
     def _see(self, root: RootId | None) -> None:
         if root is None:
