@@ -190,13 +190,11 @@ class Admission:
         self._given_back.unpark_all()
 
     def _undo(self, decision: Granted | Waiting | Refused) -> None:
-        match decision:
-            case Granted(lease_id):
-                self._give_back(lease_id)
-            case Waiting():
-                self.abandon(decision)
-            case Refused():
-                pass
+        """Nobody will enter what was decided; a refusal leaves nothing to undo."""
+        if isinstance(decision, Granted):
+            self._give_back(decision.lease_id)
+        elif isinstance(decision, Waiting):
+            self.abandon(decision)
 
     async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refused:
         granted = self._granted[waiting] = trio.Event()

@@ -40,7 +40,7 @@ WORKFLOW = WorkflowLimits(
     roots=2,
     threads=3,
 )
-LIMITS = Limits(turns=5, lanes=3, lanes_kept=1, memory_bytes=10, workflow=WORKFLOW)
+LIMITS = Limits(turns=4, lanes=3, lanes_kept=1, memory_bytes=10, workflow=WORKFLOW)
 NUMBERS = range(5)
 SIZES = st.sampled_from([0, 0, 1, 2, 5])
 ASKS = st.builds(an_ask, st.sampled_from([*NUMBERS, None]), worker=st.booleans(), body_bytes=SIZES)

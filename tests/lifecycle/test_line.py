@@ -233,12 +233,15 @@ async def test_whoever_is_called_and_cancelled_in_one_step_leaves_the_turn_to_th
     assert is_quiet(narrow)
 
 
+@pytest.mark.parametrize("cancelled_first", [False, True])
 async def test_whoever_is_called_behind_its_own_lane_and_cancelled_leaves_nothing(
-    nursery: trio.Nursery,
+    cancelled_first: bool, nursery: trio.Nursery
 ) -> None:
     admission = holding(turns=3)
     async with admission.lease(child(0, 0)), admission.lease(child(1, 0)):
         twins = [await start(nursery, admission, child(2, 0, in_lane=2)) for _ in range(2)]
+        if cancelled_first:
+            twins[1].cancel()
     twins[1].cancel()
     await twins[1].wait_over()
     await wait_all_tasks_blocked()
@@ -248,15 +251,15 @@ async def test_whoever_is_called_behind_its_own_lane_and_cancelled_leaves_nothin
     assert is_quiet(admission)
 
 
-async def test_whoever_is_refused_in_line_and_cancelled_in_one_step_leaves_nothing(
+async def test_whoever_is_cancelled_and_refused_in_line_in_one_step_leaves_nothing(
     narrow: Admission, nursery: trio.Nursery
 ) -> None:
     first, second = await fan_out(nursery, narrow, 2)
-    narrow.close_door(1)
     second.cancel()
+    narrow.close_door(1)
     await second.wait_over()
 
-    assert waiting(narrow) == 0
+    assert (second.refusal, waiting(narrow)) == (None, 0)
     await end(first)
     assert is_quiet(narrow)
 
