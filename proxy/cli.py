@@ -6,8 +6,9 @@ Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, st
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import trio
 import typer
@@ -81,32 +82,42 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")
 @keys.command("add")
 def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> None:
     """Make a key and show it, this once."""
-    _operate("add_key", name)
+    from proxy.operate import add_key
+
+    _operate(lambda home: add_key(home, name))
 
 
 @keys.command("list")
 def keys_list(as_json: AsJson = False) -> None:
     """List the keys by id and name."""
-    _operate("list_keys", as_json=as_json)
+    from proxy.operate import list_keys
+
+    _operate(lambda home: list_keys(home, as_json=as_json))
 
 
 @keys.command("revoke")
 def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Revoke a key, at once."""
-    _operate("revoke_key", key_id)
+    from proxy.operate import revoke_key
+
+    _operate(lambda home: revoke_key(home, key_id))
 
 
 @workflows.callback()
 def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
     """List the roots that are tracked, as digests."""
+    from proxy.operate import list_workflows
+
     if context.invoked_subcommand is None:
-        _operate("list_workflows", as_json=as_json)
+        _operate(lambda home: list_workflows(home, as_json=as_json))
 
 
 @workflows.command("clear")
 def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's beginning.")]) -> None:
     """Forgive a root its window."""
-    _operate("clear_workflow", root)
+    from proxy.operate import clear_workflow
+
+    _operate(lambda home: clear_workflow(home, root))
 
 
 @app.command()
@@ -116,7 +127,9 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records: one for each turn and each refusal."""
-    _operate("show_log", lines=lines, follow=follow, as_json=as_json)
+    from proxy.operate import show_log
+
+    _operate(lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json))
 
 
 @app.command()
@@ -134,14 +147,11 @@ def _say_ready(url: str) -> None:
     )
 
 
-def _operate(command: str, *arguments: str, **options: int) -> None:
-    from proxy import operate
-
+def _operate(command: Callable[[Path], int]) -> None:
     try:
-        code = getattr(operate, command)(home(os.environ), *arguments, **options)
+        code = command(home(os.environ))
     except ConfigError as error:
         _complain(error)
-        raise
     raise typer.Exit(code)
 
 
@@ -161,10 +171,9 @@ def _settings(
         return load(config, os.environ, flags)
     except ConfigError as error:
         _complain(error)
-        raise
 
 
-def _complain(error: BaseException) -> None:
+def _complain(error: BaseException) -> NoReturn:
     typer.echo(f"turnlane: {error}", err=True)
     raise typer.Exit(2)
 

@@ -160,7 +160,7 @@ def home(environment: Mapping[str, str]) -> Path:
 
 def is_loopback(host: str) -> bool:
     """Whether a host name or address can only mean this machine."""
-    if host == "localhost":
+    if host.lower() == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

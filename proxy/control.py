@@ -44,17 +44,23 @@ def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
 
 
 def about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+    try:
+        return _about_keys(keys, asked)
+    except (ValueError, OSError) as error:
+        return {"error": str(error)}
+
+
+def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
     match asked:
         case {"command": "keys.add", "name": str(name)}:
-            try:
-                made = keys.add(name)
-            except ValueError as error:
-                return {"error": str(error)}
+            made = keys.add(name)
             return {"key": _shown(made.key), "secret": made.secret}
         case {"command": "keys.list"}:
             return {"keys": [_shown(key) for key in keys.all()]}
         case {"command": "keys.revoke", "id": str(key_id)}:
-            return {"revoked": key_id} if keys.revoke(key_id) else {"error": f"no key {key_id}"}
+            if not keys.revoke(key_id):
+                return {"error": f"there is no key {key_id}"}
+            return {"revoked": key_id, "left": len(keys)}
         case _:
             return {"error": f"unknown command {asked.get('command')!r}"}
 
@@ -69,13 +75,14 @@ def ask(home: Path, command: Mapping[str, Any]) -> Answer:
             line = b""
             while not line.endswith(b"\n") and (piece := peer.recv(65536)):
                 line += piece
-        except OSError as error:
+            return msgspec.json.decode(line, type=Answer)
+        except (OSError, msgspec.DecodeError) as error:  # it may end before it has answered
             raise NotRunning(str(home / CONTROL_NAME)) from error
-    return msgspec.json.decode(line, type=Answer)
 
 
 def ask_about_keys(home: Path, command: Mapping[str, Any]) -> Answer:
-    """A command about keys, whether or not a turnlane runs. Raises ConfigError."""
+    """A command about keys, whether or not a turnlane runs. Raises ConfigError; so does one that
+    holds the home and does not answer."""
     try:
         return ask(home, command)
     except NotRunning:

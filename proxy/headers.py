@@ -13,9 +13,11 @@ from typing import Final
 
 import msgspec
 
+from proxy.keys import PREFIX
+
 Headers = list[tuple[bytes, bytes]]
 
-KEY_PREFIX: Final = b"tl_"
+_KEY_PREFIX: Final = PREFIX.encode()
 
 _UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
 _UP: Final = frozenset(
@@ -91,7 +93,7 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
         (name, value)
         for name, value in headers
         if (name in _UP or name.startswith(_UP_PREFIXES))
-        and not (name == b"authorization" and is_bearer_key(value))
+        and not (name == b"authorization" and turnlane_key(value) is not None)
     ]
     return [
         *kept,
@@ -101,10 +103,11 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
     ]
 
 
-def is_bearer_key(authorization: bytes) -> bool:
-    """Whether an authorization is a turnlane key, which must never travel upstream."""
-    scheme, _, credential = authorization.strip().partition(b" ")
-    return scheme.lower() == b"bearer" and credential.strip().startswith(KEY_PREFIX)
+def turnlane_key(authorization: bytes) -> bytes | None:
+    """The turnlane key in an authorization, which must never travel upstream. Whatever its scheme
+    and its spaces: what another server would read as a key is one here too."""
+    words = authorization.replace(b",", b" ").split()
+    return next((word for word in words if word.startswith(_KEY_PREFIX)), None)
 
 
 def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:

@@ -5,6 +5,7 @@ process, however that ends. The control socket takes one JSON line and answers w
 """
 
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import trio
 from proxy.errors import ConfigError
 from proxy.shallow import UNREADABLE
 from proxy.wire import next_stream
+
+logger = logging.getLogger("turnlane")
 
 LOCK_NAME = "lock"
 CONTROL_NAME = "control.sock"
@@ -114,7 +117,11 @@ def _answer(line: bytes, answer: Answer) -> bytes:
         command = msgspec.json.decode(line, type=dict[str, Any])
     except UNREADABLE as error:
         return msgspec.json.encode({"error": f"not a command: {error}"})
-    return msgspec.json.encode(answer(command))
+    try:
+        return msgspec.json.encode(answer(command))
+    except Exception as error:  # a bug in one command ends neither the others nor any turn
+        logger.exception("a command failed")
+        return msgspec.json.encode({"error": f"turnlane failed on this command: {error}"})
 
 
 def control_path(home: Path) -> str:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import trio
 
+from lifecycle import Ask, RootId
 from proxy.outbox import Outcome
 from proxy.record import TurnRecord
 from proxy.responses import Usage
@@ -35,6 +36,7 @@ MOST_QUEUED = 10_000
 class JournalStatistics:
     outcomes: Mapping[str, int]
     refusals: Mapping[str, int]
+    queued: int
     lost: int
 
 
@@ -71,27 +73,37 @@ class Journal:
             *("?" if count is None else count for count in _tokens(record.usage)),
         )
 
-    def refused(self, refusal: str, *, transport: str, wall: float, principal: str = "-") -> None:
-        """Note a refusal that fell before there was an ask."""
+    def refused(
+        self,
+        refusal: str,
+        *,
+        transport: str,
+        wall: float,
+        principal: str = "-",
+        ask: Ask | None = None,
+        root: RootId | None = None,
+    ) -> None:
+        """Note a refusal that no turn is there to record; `root` would have paid."""
         self.record(
             TurnRecord(
                 wall=wall,
                 principal=principal,
                 transport=transport,
                 outcome=Outcome.REFUSED,
+                lane=None if ask is None else ask.lane,
+                root=root,
+                worker=ask is not None and ask.worker,
                 refusal=refusal,
             )
         )
 
     async def write(self) -> None:
-        """The owner task: write until cancelled, then write the rest."""
-        try:
-            while True:
-                await trio.sleep(FLUSH_SECONDS)
-                if self._queue:
-                    await trio.to_thread.run_sync(self.flush)
-        finally:
-            self.flush()
+        """The owner task: write until cancelled. Whoever closes the store flushes what is left."""
+        own_thread = trio.CapacityLimiter(1)  # decompressing bodies may have all the shared ones
+        while True:
+            await trio.sleep(FLUSH_SECONDS)
+            if self._queue:
+                await trio.to_thread.run_sync(self.flush, limiter=own_thread)
 
     def flush(self) -> None:
         """Write what is queued. Called by one thread at a time."""
@@ -108,6 +120,7 @@ class Journal:
         return JournalStatistics(
             outcomes=MappingProxyType(dict(self._outcomes)),
             refusals=MappingProxyType(dict(self._refusals)),
+            queued=len(self._queue),
             lost=self._lost,
         )
 

@@ -22,6 +22,7 @@ from proxy.errors import ConfigError
 PREFIX: Final = "tl_"
 KEYS_NAME: Final = "keys.json"
 MOST_KEYS: Final = 256
+NAME_CHARACTERS: Final = 100
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,25 +54,28 @@ class KeyRing:
         return len(self._keys)
 
     def all(self) -> tuple[Key, ...]:
+        """Oldest first."""
         return tuple(self._keys.values())
 
     def add(self, name: str) -> Made:
-        """Make a key. Raises ValueError when there are too many."""
+        """Make a key. Raises ValueError for a bad name or too many, OSError if it cannot be kept;
+        then there is no new key."""
+        if not (0 < len(name) <= NAME_CHARACTERS and name.isprintable()):
+            raise ValueError(f"a name has 1 to {NAME_CHARACTERS} printable characters")
         if len(self._keys) >= MOST_KEYS:
             raise ValueError(f"there are {MOST_KEYS} keys already")
         secret = PREFIX + secrets.token_urlsafe(32)
         key = Key(
-            id=f"key-{secrets.token_hex(4)}", name=name, sha256=_hash(secret), created=self._wall()
+            id=f"key-{secrets.token_hex(6)}", name=name, sha256=_hash(secret), created=self._wall()
         )
-        self._keys[key.id] = key
-        self._write()
+        self._keep({**self._keys, key.id: key})
         return Made(key, secret)
 
     def revoke(self, key_id: str) -> bool:
-        """False when there is no such key."""
-        if self._keys.pop(key_id, None) is None:
+        """False when there is no such key. Raises OSError, and then it is still good."""
+        if key_id not in self._keys:
             return False
-        self._write()
+        self._keep({name: key for name, key in self._keys.items() if name != key_id})
         return True
 
     def holder(self, secret: str) -> PrincipalId | None:
@@ -94,13 +98,18 @@ class KeyRing:
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(str(self._path), f"cannot be used: {error}") from error
 
-    def _write(self) -> None:
+    def _keep(self, keys: dict[str, Key]) -> None:
+        """First the file, then the memory: what took effect is what a restart will find."""
+        self._write(list(keys.values()))
+        self._keys = keys
+
+    def _write(self, keys: list[Key]) -> None:
         """Atomic, 0600 from its first byte."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = self._path.with_suffix(f".{os.getpid()}")
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(list(self._keys.values()))))
+            file.write(msgspec.json.format(msgspec.json.encode(keys)))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)

@@ -10,10 +10,11 @@ import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from proxy.control import NotRunning, ask, ask_about_keys
 from proxy.record import TurnRecord
-from proxy.store import read
+from proxy.store import after, newest
 
 FOLLOW_SECONDS: Final = 0.5
 _LOG_COLUMNS: Final = (
@@ -38,12 +39,14 @@ def add_key(home: Path, name: str) -> int:
     if _failed(answer):
         return 1
     typer.echo(answer["secret"])
-    _say(f"This is {answer['key']['id']}; the key itself is not shown again.")
+    _say(f"this is {answer['key']['id']}; the key itself is not shown again")
     return 0
 
 
 def list_keys(home: Path, *, as_json: bool) -> int:
     answer = ask_about_keys(home, {"command": "keys.list"})
+    if _failed(answer):
+        return 1
     rows = [(key["id"], key["name"], _when(key["created"])) for key in answer["keys"]]
     return _show(answer["keys"], ("id", "name", "made"), rows, as_json=as_json)
 
@@ -52,7 +55,9 @@ def revoke_key(home: Path, key_id: str) -> int:
     answer = ask_about_keys(home, {"command": "keys.revoke", "id": key_id})
     if _failed(answer):
         return 1
-    _say(f"{key_id} is revoked; its open connections end at their next turn.")
+    _say(f"{key_id} is revoked; what it has open ends at its next frame")
+    if not answer["left"]:
+        _say("there is no key left: on loopback, everybody on this machine may call now")
     return 0
 
 
@@ -78,20 +83,29 @@ def clear_workflow(home: Path, root: str) -> int:
     return 0
 
 
-def show_log(home: Path, *, lines: int, follow: bool, as_json: bool) -> int:
-    """The newest records, oldest first; with `follow` until interrupted."""
+def show_log(
+    home: Path,
+    *,
+    lines: int,
+    follow: bool,
+    as_json: bool,
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """The newest records, oldest first; with `follow` all that come after, until interrupted."""
     write = _json_line if as_json else _text_line()
     last = 0
+    for number, record in newest(home, lines):
+        write(record)
+        last = number
     try:
-        while True:
-            for number, record in read(home, last, lines):
+        while follow:
+            pause(FOLLOW_SECONDS)
+            for number, record in after(home, last):
                 write(record)
                 last = number
-            if not follow:
-                return 0
-            time.sleep(FOLLOW_SECONDS)
     except KeyboardInterrupt:
-        return 0
+        pass
+    return 0
 
 
 def _json_line(record: TurnRecord) -> None:
@@ -99,7 +113,7 @@ def _json_line(record: TurnRecord) -> None:
 
 
 def _text_line() -> Callable[[TurnRecord], None]:
-    widths = (19, 9, 34, 12, 8, 8, 11, 5, 8, 8, 7, 7, 6)
+    widths = (19, 9, 38, 14, 8, 8, 11, 5, 8, 8, 7, 7, 6)
 
     def line(cells: Iterable[str]) -> None:
         parts = (cell[:width].ljust(width) for cell, width in zip(cells, widths, strict=True))
@@ -145,7 +159,7 @@ def _show(
         return 0
     table = Table(*titles)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a name is no markup
     Console().print(table)
     return 0
 

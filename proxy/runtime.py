@@ -12,7 +12,7 @@ from proxy.config import Config, is_loopback
 from proxy.errors import ConfigError
 from proxy.journal import Journal
 from proxy.keys import KeyRing
-from proxy.store import Store
+from proxy.store import open_store
 from proxy.upstream.base import Upstream
 from proxy.upstream.http import open_http_upstream
 
@@ -34,18 +34,22 @@ class Runtime:
 async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
     """Build everything, in order. The caller holds the lock of `config.home`.
 
-    Raises ConfigError for an address that would be open to strangers.
+    Raises ConfigError for an address that would be open to strangers, or a journal that is none.
     """
     keys = KeyRing(config.home)
     if not len(keys) and not is_loopback(config.server.host):
         problem = "an address that is not loopback needs keys: `turnlane keys add NAME` first"
         raise ConfigError("server.host", problem)
-    with closing(Store(config.home)) as store:
-        async with open_http_upstream(config.upstream) as upstream:
-            yield Runtime(
-                config=config,
-                admission=Admission(config.limits),
-                upstream=upstream,
-                journal=Journal(store),
-                keys=keys,
-            )
+    with closing(open_store(config.home, time.time())) as store:
+        journal = Journal(store)
+        try:
+            async with open_http_upstream(config.upstream) as upstream:
+                yield Runtime(
+                    config=config,
+                    admission=Admission(config.limits),
+                    upstream=upstream,
+                    journal=journal,
+                    keys=keys,
+                )
+        finally:
+            journal.flush()

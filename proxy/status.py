@@ -32,6 +32,7 @@ def status(runtime: Runtime) -> dict[str, Any]:
         },
         "refusals": dict(journal.refusals),
         "outcomes": dict(journal.outcomes),
+        "journal": {"queued": journal.queued, "lost": journal.lost},
     }
 
 

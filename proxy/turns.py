@@ -64,7 +64,7 @@ def _conclude(
             transport=exchange.transport,
             outcome=ended.outcome,
             lane=ask.lane,
-            root=ask.root,
+            root=runtime.admission.workflows.root(ask),
             worker=ask.worker,
             model=progress.model,
             upstream=progress.upstream,

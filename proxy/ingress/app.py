@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.headers import find, is_bearer_key
+from proxy.headers import find, turnlane_key
 from proxy.ingress import replies
 from proxy.ingress.ask import from_headers
 from proxy.ingress.body import Body
-from proxy.ingress.caller import Stranger, caller
+from proxy.ingress.caller import NOBODY, Stranger, caller
 from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
 from proxy.ingress.deny import deny
 from proxy.ingress.http import Receive, Scope, Send, answer_early, serve_responses
@@ -109,7 +109,7 @@ class App:
         """Authenticate, then find the handler. A bug in it is logged, and answered if it can be."""
         try:
             if scope["path"] not in _OPEN:
-                known = caller(scope["headers"], self._runtime.keys)
+                known = caller(self._runtime, scope["headers"])
                 if isinstance(known, Stranger):
                     await self._refuse(scope, receive, sending, "unauthorized", known.detail)
                     return
@@ -133,7 +133,8 @@ class App:
             await deny(runtime, scope, send, reason, detail)
             return
         codex = from_headers(scope["headers"]).codex
-        runtime.journal.refused(reason, transport="http", wall=runtime.wall())
+        known = scope.get("principal", NOBODY)
+        runtime.journal.refused(reason, transport="http", wall=runtime.wall(), principal=known)
         no = refusal(runtime, reason, codex=codex, transport="http", detail=detail)
         await answer_early(runtime, Body(runtime.config.client.body_bytes, 0), receive, send, no)
 
@@ -149,6 +150,6 @@ def _find(scope: Scope) -> tuple[Handler | None, str, str]:
         what = "WebSocket upgrade" if kind == "websocket" else method
         return None, "method_not_allowed", f"{path} does not take {what}; it takes {known}"
     authorization = (find(scope["headers"], b"authorization") or "").encode("latin-1")
-    if handler in _DATA and is_bearer_key(authorization):
+    if handler in _DATA and turnlane_key(authorization) is not None:
         return None, "no_credential", ""
     return handler, "", ""

@@ -43,6 +43,8 @@ async def answer_preflight(scope: Scope, send: Send) -> None:
         (b"access-control-allow-headers", wanted.encode("latin-1")),
         (b"access-control-max-age", _PREFLIGHT_SECONDS),
     ]
+    if find(scope["headers"], b"access-control-request-private-network") is not None:
+        headers.append((b"access-control-allow-private-network", b"true"))
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

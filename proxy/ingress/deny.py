@@ -2,6 +2,7 @@
 
 from proxy.ingress import replies
 from proxy.ingress.ask import from_headers
+from proxy.ingress.caller import NOBODY
 from proxy.ingress.http import Scope, Send
 from proxy.ingress.reasons import refusal
 from proxy.runtime import Runtime
@@ -9,7 +10,7 @@ from proxy.runtime import Runtime
 
 async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: str = "") -> None:
     """Answer the handshake with a plain HTTP response."""
-    identity = from_headers(scope["headers"])
+    identity = from_headers(scope["headers"], scope.get("principal", NOBODY))
     runtime.journal.refused(
         reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
     )

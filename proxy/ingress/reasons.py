@@ -28,6 +28,8 @@ class _Rule:
     type: str = INVALID
     retry: int | None = None
     final: bool = False
+    codex_over_http: int | None = None
+    """Status for Codex over HTTP, where it waits out a 503 up to 30 times and a 429 only 5."""
 
 
 def _busy(message: str) -> _Rule:
@@ -72,6 +74,7 @@ _RULES: Final = MappingProxyType(
             code="queue_capacity_exceeded",
             type=_LIMITED,
             retry=5,
+            codex_over_http=503,
             message="this task may run {w_turns} turns at once, {w_kept} of them kept for the "
             "conversation itself, and has none left for this one; one is free when a sub-agent's "
             "stream ends.",
@@ -161,8 +164,8 @@ def refusal(
     )
     if codex and final:
         return replace(no, status=400, type=INVALID, code="invalid_prompt")
-    if codex and no.status == 429 and transport == _OVER_HTTP:
-        return replace(no, status=503)  # Codex waits out a 503 up to 30 times, a 429 only 5
+    if codex and rule.codex_over_http is not None and transport == _OVER_HTTP:
+        return replace(no, status=rule.codex_over_http)
     return no
 
 

@@ -13,18 +13,19 @@ upstream is not replaced any more; the new one follows it.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final
 
 import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
 from proxy.frames import Create, Ignored, Interrupt, Unusable, read_frame
-from proxy.ingress.ask import LOCAL, from_frame, from_headers
+from proxy.ingress.ask import from_frame, from_headers
+from proxy.ingress.caller import may_call
 from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.ingress.http import Receive, Scope, Send
+from proxy.ingress.peer import Peer
 from proxy.ingress.socketturn import SocketTurn
 from proxy.outbox import Ended, Outbox, Outcome
 from proxy.responses import prewarmed
@@ -41,18 +42,6 @@ _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
 _ANSWERS: Final = 8
 """More than one message can lead to. Kept free, so that deciding never fails half-way."""
-
-
-class Peer(Protocol):
-    """The connection below, as far as a WebSocket needs it."""
-
-    def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
-        """Have `told` called with the length of the message that has arrived in part."""
-        ...
-
-    async def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Write text frames in one go."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +100,13 @@ class Socket:
         injected = 0 if self._current is None else self._current.outbox.injected
         if self._to_write.statistics().current_buffer_used + injected > _UNWRITTEN - _ANSWERS:
             return False
-        if not self._may_still_call():
-            self._refuse("unauthorized", "this key was revoked")
-            self._to_write.send_nowait(_Close(POLICY))
+        if not may_call(self._runtime, self._identity.principal):
+            self._stop("unauthorized", POLICY, "this key was revoked, or keys were introduced")
         elif text is None:
             self._refuse("unsupported_frame", "binary frames are not part of this protocol")
         else:
             self._hear_text(text.encode("utf-8", "surrogatepass"), connection)
         return True
-
-    def _may_still_call(self) -> bool:
-        principal = self._identity.principal
-        return principal == LOCAL or self._runtime.keys.knows(principal)
 
     def _hear_text(self, frame: bytes, connection: trio.Nursery) -> None:
         self._meter(0)
@@ -161,8 +145,9 @@ class Socket:
             gone=self._gone,
         )
         held = create.size + (0 if before is None else before.size)
-        ask = from_frame(create.metadata, self._identity).ask(held)
-        self._start(turn, ask, connection)
+        asking = from_frame(create.metadata, self._identity)
+        self._identity = replace(self._identity, codex=asking.codex)  # once seen, it stays one
+        self._start(turn, asking.ask(held), connection)
 
     def _start(self, turn: SocketTurn, ask: Ask, connection: trio.Nursery) -> None:
         current = self._current
@@ -177,7 +162,7 @@ class Socket:
                 try:
                     turn.waiting = self._succeed(current, ask)
                 except AdmissionRefused as no:
-                    self._refuse(no.refusal)
+                    self._refuse(no.refusal, ask=ask, retry_seconds=no.retry_seconds)
                     return
                 current.replace()
         self._to_write.send_nowait(turn.outbox)
@@ -199,19 +184,32 @@ class Socket:
         for frame in prewarmed(name, create.model, self._runtime.wall()):
             self._to_write.send_nowait(frame)
 
-    def _refuse(self, reason: str, detail: str = "") -> None:
-        frame = self._no(reason, detail)
+    def _refuse(
+        self,
+        reason: str,
+        detail: str = "",
+        ask: Ask | None = None,
+        retry_seconds: float | None = None,
+    ) -> None:
+        frame = self._no(reason, detail, ask, retry_seconds)
         if self._current is not None and self._current.speaking:
             self._current.outbox.inject([Event(frame, frame, "")])
         else:
             self._to_write.send_nowait(frame)
 
-    def _no(self, reason: str, detail: str = "") -> bytes:
-        wall = self._runtime.wall()
-        self._runtime.journal.refused(
-            reason, transport="websocket", wall=wall, principal=self._identity.principal
+    def _no(
+        self, reason: str, detail: str, ask: Ask | None = None, retry_seconds: float | None = None
+    ) -> bytes:
+        runtime = self._runtime
+        runtime.journal.refused(
+            reason,
+            transport="websocket",
+            wall=runtime.wall(),
+            principal=self._identity.principal,
+            ask=ask,
+            root=None if ask is None else runtime.admission.workflows.root(ask),
         )
-        return no_frame(self._runtime, reason, self._identity, detail)
+        return no_frame(runtime, reason, self._identity, detail, retry_seconds)
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
@@ -222,14 +220,14 @@ class Socket:
         elif not self._unfinished.resize(unfinished):
             self._stop(Refusal.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
 
-    def _stop(self, reason: str, code: int) -> None:
-        """Refuse a message that is still arriving: neither socket nor turn can go on behind it."""
+    def _stop(self, reason: str, code: int, detail: str = "") -> None:
+        """Refuse a message, and end the socket and its turn with it."""
         assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
         if self._current is not None:
             self._current.scope.cancel()
-        self._to_write.send_nowait(self._no(reason))
+        self._to_write.send_nowait(self._no(reason, detail))
         self._to_write.send_nowait(_Close(code))
 
     # Turns.

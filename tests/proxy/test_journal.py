@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proxy.journal import MODEL_CHARACTERS, RECENT_RECORDS, Journal, TurnRecord
+from proxy.journal import MODEL_CHARACTERS, RECENT_RECORDS, Journal
 from proxy.outbox import Outcome
+from proxy.record import TurnRecord
 from proxy.responses import Usage
 
 PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
