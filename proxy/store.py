@@ -48,8 +48,9 @@ Numbered = tuple[int, TurnRecord]
 class Store:
     """One connection, used by one thread at a time. Raises sqlite3.Error."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: sqlite3.Connection, most_rows: int) -> None:
         self._database = database
+        self._most_rows = most_rows
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(
@@ -66,7 +67,7 @@ class Store:
         database.execute("BEGIN IMMEDIATE")
         try:
             database.executemany(_INSERT, map(_row, records))
-            database.execute(_FORGET_MANY, (MOST_ROWS,))
+            database.execute(_FORGET_MANY, (self._most_rows,))
             self.forget_old(records[-1].wall)
             database.execute("COMMIT")
         finally:
@@ -81,7 +82,7 @@ class Store:
         self._database.close()
 
 
-def open_store(home: Path, wall: float) -> Store:
+def open_store(home: Path, wall: float, most_rows: int = MOST_ROWS) -> Store:
     """The journal of a home, its owner's alone. Raises ConfigError for one that cannot be used."""
     path = home / JOURNAL_NAME
     try:
@@ -92,7 +93,7 @@ def open_store(home: Path, wall: float) -> Store:
     except (OSError, sqlite3.Error) as error:
         raise _unusable(path, error) from error
     try:
-        store = Store(database)
+        store = Store(database, most_rows)
         store.forget_old(wall)
     except sqlite3.Error as error:
         database.close()
