@@ -133,7 +133,7 @@ def _cells(record: TurnRecord) -> tuple[str, ...]:
         record.model or "-",
         record.lane or "-",
         record.root or "-",
-        "worker" if record.worker else "interactive",
+        _kind(record),
         str(record.attempts),
         _number(record.first_event_ms),
         _number(record.total_ms),
@@ -141,6 +141,12 @@ def _cells(record: TurnRecord) -> tuple[str, ...]:
         _number(usage.cached_tokens),
         _number(usage.output_tokens),
     )
+
+
+def _kind(record: TurnRecord) -> str:
+    if record.lane is None and record.root is None:
+        return "-"
+    return "worker" if record.worker else "interactive"
 
 
 def _number(value: float | None) -> str:
