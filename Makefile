@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check coverage lint load codex clean
+.PHONY: run test check coverage lint load browser codex clean
 
 run: $(VENV)/.run
 	@$(BIN)/turnlane serve
@@ -28,6 +28,9 @@ lint: $(VENV)/.dev
 
 load: $(VENV)/.dev
 	$(BIN)/pytest -q -m load
+
+browser: $(VENV)/.dev
+	$(BIN)/pytest -q -m browser tests/e2e/test_browser.py
 
 codex: $(VENV)/.dev
 	TURNLANE_CODEX="$${TURNLANE_CODEX:-$$(bash .ci/codex-install | tail -n 1)}" \

@@ -6,14 +6,15 @@ Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, st
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import trio
 import typer
 
 from proxy import __version__
-from proxy.config import Config, load
+from proxy.config import Config, home, load
 from proxy.errors import ConfigError
 
 app = typer.Typer(
@@ -70,6 +71,67 @@ def recall(context: typer.Context) -> None:
     raise typer.Exit(harness(context.args))
 
 
+keys = typer.Typer(help="Who may call.", no_args_is_help=True)
+workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
+app.add_typer(keys, name="keys")
+app.add_typer(workflows, name="workflows")
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+
+
+@keys.command("add")
+def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> None:
+    """Make a key and show it, this once."""
+    from proxy.operate import add_key
+
+    _operate(lambda home: add_key(home, name))
+
+
+@keys.command("list")
+def keys_list(as_json: AsJson = False) -> None:
+    """List the keys by id and name."""
+    from proxy.operate import list_keys
+
+    _operate(lambda home: list_keys(home, as_json=as_json))
+
+
+@keys.command("revoke")
+def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Revoke a key, at once."""
+    from proxy.operate import revoke_key
+
+    _operate(lambda home: revoke_key(home, key_id))
+
+
+@workflows.callback()
+def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the roots that are tracked, as digests."""
+    from proxy.operate import list_workflows
+
+    if context.invoked_subcommand is None:
+        _operate(lambda home: list_workflows(home, as_json=as_json))
+
+
+@workflows.command("clear")
+def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's beginning.")]) -> None:
+    """Forgive a root its window."""
+    from proxy.operate import clear_workflow
+
+    _operate(lambda home: clear_workflow(home, root))
+
+
+@app.command()
+def log(
+    follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="How many records at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest records: one for each turn and each refusal."""
+    from proxy.operate import show_log
+
+    _operate(lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json))
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -83,6 +145,14 @@ def _say_ready(url: str) -> None:
         "To connect Codex, put this line at the top of ~/.codex/config.toml and start Codex anew:"
         f'\n\n    openai_base_url = "{url}/v1"\n'
     )
+
+
+def _operate(command: Callable[[Path], int]) -> None:
+    try:
+        code = command(home(os.environ))
+    except ConfigError as error:
+        _complain(error)
+    raise typer.Exit(code)
 
 
 def _settings(
@@ -101,10 +171,9 @@ def _settings(
         return load(config, os.environ, flags)
     except ConfigError as error:
         _complain(error)
-        raise
 
 
-def _complain(error: BaseException) -> None:
+def _complain(error: BaseException) -> NoReturn:
     typer.echo(f"turnlane: {error}", err=True)
     raise typer.Exit(2)
 

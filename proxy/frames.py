@@ -43,7 +43,7 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """`reason` is a refusal's name (see `proxy.ingress.replies`), `problem` says what is wrong."""
+    """`reason` is a refusal's name (see `proxy.ingress.reasons`), `problem` says what is wrong."""
 
     reason: str
     problem: str

@@ -13,7 +13,11 @@ from typing import Final
 
 import msgspec
 
+from proxy.keys import PREFIX
+
 Headers = list[tuple[bytes, bytes]]
+
+_KEY_PREFIX: Final = PREFIX.encode()
 
 _UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
 _UP: Final = frozenset(
@@ -86,7 +90,10 @@ _SECONDS: Final[tuple[tuple[str, float], ...]] = (
 def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> Headers:
     """The client's headers that go up with an HTTP request."""
     kept = [
-        (name, value) for name, value in headers if name in _UP or name.startswith(_UP_PREFIXES)
+        (name, value)
+        for name, value in headers
+        if (name in _UP or name.startswith(_UP_PREFIXES))
+        and not (name == b"authorization" and turnlane_key(value) is not None)
     ]
     return [
         *kept,
@@ -94,6 +101,13 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
         (b"accept", b"text/event-stream" if streamed else b"application/json"),
         (b"accept-encoding", b"identity"),
     ]
+
+
+def turnlane_key(authorization: bytes) -> bytes | None:
+    """The turnlane key in an authorization, which must never travel upstream. Whatever its scheme
+    and its spaces: what another server would read as a key is one here too."""
+    words = authorization.replace(b",", b" ").split()
+    return next((word for word in words if word.startswith(_KEY_PREFIX)), None)
 
 
 def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:

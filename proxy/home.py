@@ -5,6 +5,7 @@ process, however that ends. The control socket takes one JSON line and answers w
 """
 
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ import trio
 from proxy.errors import ConfigError
 from proxy.shallow import UNREADABLE
 from proxy.wire import next_stream
+
+logger = logging.getLogger("turnlane")
 
 LOCK_NAME = "lock"
 CONTROL_NAME = "control.sock"
@@ -35,7 +38,7 @@ def locked(home: Path) -> Iterator[str]:
 
     Raises ConfigError saying which process has it.
     """
-    control = _short(home / CONTROL_NAME)
+    control = control_path(home)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -114,12 +117,16 @@ def _answer(line: bytes, answer: Answer) -> bytes:
         command = msgspec.json.decode(line, type=dict[str, Any])
     except UNREADABLE as error:
         return msgspec.json.encode({"error": f"not a command: {error}"})
-    return msgspec.json.encode(answer(command))
+    try:
+        return msgspec.json.encode(answer(command))
+    except Exception as error:  # a bug in one command ends neither the others nor any turn
+        logger.exception("a command failed")
+        return msgspec.json.encode({"error": f"turnlane failed on this command: {error}"})
 
 
-def _short(path: Path) -> str:
-    """A path that fits `sun_path` (108 bytes on Linux, 104 elsewhere)."""
-    text = str(path)
+def control_path(home: Path) -> str:
+    """A path that fits `sun_path` (108 bytes on Linux, 104 elsewhere). Raises ConfigError."""
+    text = str(home / CONTROL_NAME)
     if len(text.encode()) < 100:
         return text
     relative = os.path.relpath(text)

@@ -13,18 +13,20 @@ upstream is not replaced any more; the new one follows it.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
-from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
+from lifecycle import AdmissionRefused, Ask, Refusal, Waiting
 from proxy.frames import Create, Ignored, Interrupt, read_frame
 from proxy.ingress.ask import from_frame, from_headers
+from proxy.ingress.caller import may_call
 from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.ingress.http import Receive, Scope, Send
+from proxy.ingress.kept import Kept
+from proxy.ingress.peer import Peer
 from proxy.ingress.socketturn import SocketTurn
 from proxy.outbox import Ended, Outbox, Outcome
 from proxy.responses import prewarmed
@@ -34,24 +36,13 @@ from proxy.turns import run_turn
 from proxy.upstream.sse import Event
 
 GOING_AWAY: Final = 1001
+POLICY: Final = 1008
 TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
 _ANSWERS: Final = 8
 """More than one message can lead to. Kept free, so that deciding never fails half-way."""
-
-
-class Peer(Protocol):
-    """The connection below, as far as a WebSocket needs it."""
-
-    def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
-        """Have `told` called with the length of the message that has arrived in part."""
-        ...
-
-    async def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Write text frames in one go."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +81,11 @@ class Socket:
         self._runtime = runtime
         self._headers = scope["headers"]
         self._query: bytes = scope["query_string"]
-        self._identity = from_headers(self._headers)
+        self._identity = from_headers(self._headers, scope["principal"])
         self._peer: Peer = scope["state"]["peer"]
         self._peer.watch_unfinished(self._meter)
         self._current: SocketTurn | None = None
-        self._transcript: Transcript | None = None
-        self._kept: Reservation | None = None
+        self._kept = Kept(runtime.admission.memory)
         self._unfinished = runtime.admission.memory.reserve(0)
         self._to_write, self._written = trio.open_memory_channel[Outbox | bytes | _Close](
             _UNWRITTEN
@@ -110,7 +100,9 @@ class Socket:
         injected = 0 if self._current is None else self._current.outbox.injected
         if self._to_write.statistics().current_buffer_used + injected > _UNWRITTEN - _ANSWERS:
             return False
-        if text is None:
+        if not may_call(self._runtime, self._identity.principal):
+            self._stop("unauthorized", POLICY, "this key was revoked, or keys were introduced")
+        elif text is None:
             self._refuse("unsupported_frame", "binary frames are not part of this protocol")
         else:
             self._hear_text(text.encode("utf-8", "surrogatepass"), connection)
@@ -137,7 +129,7 @@ class Socket:
         self._identity = replace(self._identity, codex=identity.codex)
         before = None
         if create.previous_response_id is not None:
-            before = self._transcript
+            before = self._kept.transcript
             if before is None or before.response_id != create.previous_response_id:
                 self._refuse("previous_response_not_found", create.previous_response_id)
                 return
@@ -151,7 +143,7 @@ class Socket:
             headers=self._headers,
             query=self._query,
             outbox=Outbox(client.outbox_bytes, client.stall_seconds),
-            store=self._remember,
+            store=self._kept.remember,
             gone=self._gone,
         )
         held = create.size + (0 if before is None else before.size)
@@ -170,7 +162,7 @@ class Socket:
                 try:
                     turn.waiting = self._succeed(current, ask)
                 except AdmissionRefused as no:
-                    self._refuse(no.refusal)
+                    self._refuse(no.refusal, ask=ask, retry_seconds=no.retry_seconds)
                     return
                 current.replace()
         self._to_write.send_nowait(turn.outbox)
@@ -188,23 +180,36 @@ class Socket:
         if self._current is not None and not (self._current.over or self._current.terminal_seen):
             self._current.replace()
         name = f"resp_{uuid.uuid4().hex}"
-        self._remember(Transcript(response_id=name, items=continued(before, create.input)))
+        self._kept.remember(Transcript(response_id=name, items=continued(before, create.input)))
         for frame in prewarmed(name, create.model, self._runtime.wall()):
             self._to_write.send_nowait(frame)
 
-    def _refuse(self, reason: str, detail: str = "") -> None:
-        frame = self._no(reason, detail)
+    def _refuse(
+        self,
+        reason: str,
+        detail: str = "",
+        ask: Ask | None = None,
+        retry_seconds: float | None = None,
+    ) -> None:
+        frame = self._no(reason, detail, ask, retry_seconds)
         if self._current is not None and self._current.speaking:
             self._current.outbox.inject([Event(frame, frame, "")])
         else:
             self._to_write.send_nowait(frame)
 
-    def _no(self, reason: str, detail: str = "") -> bytes:
-        wall = self._runtime.wall()
-        self._runtime.journal.refused(
-            reason, transport="websocket", wall=wall, principal=self._identity.principal
+    def _no(
+        self, reason: str, detail: str, ask: Ask | None = None, retry_seconds: float | None = None
+    ) -> bytes:
+        runtime = self._runtime
+        runtime.journal.refused(
+            reason,
+            transport="websocket",
+            wall=runtime.wall(),
+            principal=self._identity.principal,
+            ask=ask,
+            root=None if ask is None else runtime.admission.workflows.root(ask),
         )
-        return no_frame(self._runtime, reason, self._identity, detail)
+        return no_frame(runtime, reason, self._identity, detail, retry_seconds)
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
@@ -215,14 +220,14 @@ class Socket:
         elif not self._unfinished.resize(unfinished):
             self._stop(Refusal.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
 
-    def _stop(self, reason: str, code: int) -> None:
-        """Refuse a message that is still arriving: neither socket nor turn can go on behind it."""
+    def _stop(self, reason: str, code: int, detail: str = "") -> None:
+        """Refuse a message, and end the socket and its turn with it."""
         assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
         if self._current is not None:
             self._current.scope.cancel()
-        self._to_write.send_nowait(self._no(reason))
+        self._to_write.send_nowait(self._no(reason, detail))
         self._to_write.send_nowait(_Close(code))
 
     # Turns.
@@ -244,22 +249,9 @@ class Socket:
         over = admission.draining and admission.drain_seconds_left <= 0
         return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
 
-    def _remember(self, transcript: Transcript) -> None:
-        self._forget_transcript()
-        size = transcript.size
-        self._kept = self._runtime.admission.memory.reserve(size, self._forget_transcript)
-        if self._kept is not None:
-            self._transcript = transcript
-
-    def _forget_transcript(self) -> None:
-        self._transcript = None
-        if self._kept is not None:
-            kept, self._kept = self._kept, None
-            kept.give_back()
-
     def forget(self) -> None:
         """The socket is gone: give back what it held."""
-        self._forget_transcript()
+        self._kept.forget()
         self._peer.watch_unfinished(None)
         if self._unfinished is not None:
             self._unfinished.give_back()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import trio
@@ -11,8 +12,10 @@ from lifecycle import Admission, Ledger, Limits
 from proxy.config import Client as ClientSettings
 from proxy.config import Config, Server, UpstreamSettings
 from proxy.ingress.app import App
-from proxy.journal import Journal, TurnRecord
+from proxy.journal import Journal
+from proxy.keys import KeyRing
 from proxy.outbox import Outcome
+from proxy.record import TurnRecord
 from proxy.runtime import Runtime
 from tests.kit.asgi import Client, HttpClient, SocketClient
 from tests.kit.events import create, post
@@ -20,6 +23,8 @@ from tests.kit.upstream import FakeUpstream, Script
 
 WALL = 1_800_000_000.0
 HOST = (b"host", b"127.0.0.1:10110")
+
+NO_KEYS = KeyRing(Path("no-such-home"))
 
 Transport = Literal["http", "websocket"]
 TRANSPORTS: Sequence[Transport] = ("http", "websocket")
@@ -37,6 +42,7 @@ class Bench:
         client: ClientSettings | None = None,
         upstream: UpstreamSettings | None = None,
         server: Server | None = None,
+        keys: KeyRing | None = None,
     ) -> None:
         self.nursery = nursery
         self.log: list[str] = []
@@ -54,6 +60,7 @@ class Bench:
             admission=Admission(limits, ledger),
             upstream=self.upstream,
             journal=Journal(),
+            keys=NO_KEYS if keys is None else keys,
             wall=lambda: WALL,
         )
         self.app = App(self.runtime)

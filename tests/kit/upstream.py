@@ -89,6 +89,7 @@ class _Reply:
     headers: Headers
     sent: Sent
     steps: deque[Step]
+    name: str = "upstream.test"
 
     async def read(self) -> bytes:
         chunk = await _play(self.steps)

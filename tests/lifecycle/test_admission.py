@@ -17,8 +17,9 @@ from lifecycle import (
     Overlap,
     Refusal,
     Waiting,
+    WorkflowLimits,
 )
-from tests.lifecycle.asks import ask
+from tests.lifecycle.asks import ask, child, root
 from tests.lifecycle.holder import Holder
 
 NOTHING = (0, 0, 0)
@@ -365,6 +366,47 @@ async def test_a_refusal_is_raised_before_the_block_and_holds_nothing() -> None:
         assert caught.value.refusal is Refusal.TURNS_AT_CAPACITY
         assert held(admission) == (1, 1, 5)
         assert admission.statistics().turns.refused == 1
+
+
+# A root's budget.
+
+
+async def test_a_send_is_charged_to_the_root_at_the_time_at_which_it_happens(
+    autojump_clock: MockClock,
+) -> None:
+    admission = Admission(Limits(workflow=WorkflowLimits(sends=2)))
+    async with admission.lease(child(1, parent=0)) as lease:
+        assert [lease.sent(), lease.sent(), lease.sent()] == [True, True, False]
+        await trio.sleep(599)
+        assert not lease.sent()
+        await trio.sleep(1)
+        assert lease.sent()
+
+    assert admission.workflows.each(trio.current_time())[root(0)].worker_sends == 1
+    assert admission.statistics().workflows.active == 0
+
+
+async def test_a_refusal_says_when_the_window_will_have_rolled(autojump_clock: MockClock) -> None:
+    admission = Admission(Limits(workflow=WorkflowLimits(sends=1)))
+    async with admission.lease(child(1, parent=0)) as lease:
+        lease.sent()
+        await trio.sleep(10)
+        with pytest.raises(AdmissionRefused, match="workflow_sends_exhausted") as asked:
+            await admission.lease(child(2, parent=0)).__aenter__()
+        with pytest.raises(AdmissionRefused, match="workflow_sends_exhausted") as succeeding:
+            admission.succeed(lease.id, child(1, parent=0))
+
+    assert asked.value.retry_seconds == pytest.approx(590)
+    assert succeeding.value.retry_seconds == pytest.approx(590)
+
+
+async def test_a_refusal_of_the_process_cannot_say_when_it_lifts() -> None:
+    admission = Admission(Limits(turns=1))
+    async with admission.lease(ask()):
+        with pytest.raises(AdmissionRefused) as caught:
+            await admission.lease(ask()).__aenter__()
+
+    assert caught.value.retry_seconds is None
 
 
 # A connection replaces its own turn.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle import Limits, Overlap
+from lifecycle import Limits, Overlap, WorkflowLimits
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
@@ -47,3 +47,44 @@ def test_the_smallest_numbers_that_work() -> None:
     )
 
     assert limits.lanes - limits.lanes_kept == 1
+
+
+def test_the_defaults_of_a_root_are_those_of_the_documentation() -> None:
+    limits = Limits().workflow
+
+    assert (limits.turns, limits.kept, limits.children) == (8, 1, 64)
+    assert (limits.sends, limits.sends_kept) == (256, 256)
+    assert (limits.window_seconds, limits.slots, limits.roots) == (600, 12, 512)
+    assert (limits.hold_seconds, limits.line) == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        ({"kept": -1}, "kept must leave at least one turn"),
+        ({"turns": 3, "kept": 3}, "kept must leave at least one turn"),
+        ({"turns": 0, "kept": 0}, "kept must leave at least one turn"),
+        ({"children": 0}, "children must be at least 1"),
+        ({"sends": 0}, "sends must be at least 1"),
+        ({"slots": 0}, "slots must be at least 1"),
+        ({"roots": 0}, "roots must be at least 1"),
+        ({"threads": 0}, "threads must be at least 1"),
+        ({"sends_kept": -1}, "sends_kept cannot be negative"),
+        ({"hold_seconds": -0.1}, "hold_seconds cannot be negative"),
+        ({"line": -1}, "line cannot be negative"),
+        ({"window_seconds": 0}, "window_seconds must be above 0"),
+    ],
+)
+def test_a_number_of_a_root_that_cannot_work_is_refused(
+    numbers: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        WorkflowLimits(**numbers)
+
+
+def test_the_smallest_numbers_of_a_root_that_work() -> None:
+    limits = WorkflowLimits(
+        turns=1, kept=0, children=1, sends=1, sends_kept=0, slots=1, roots=1, threads=1, line=0
+    )
+
+    assert limits.turns - limits.kept == 1

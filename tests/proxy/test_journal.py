@@ -1,14 +1,20 @@
 """Journal: what is kept of a turn, what is counted, and what is written to the log."""
 
 import logging
+import sqlite3
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import trio
 
-from proxy.journal import MODEL_CHARACTERS, RECENT_RECORDS, Journal, TurnRecord
+from lifecycle import Ask, LaneId, PrincipalId, RootId
+from proxy.journal import FLUSH_SECONDS, MODEL_CHARACTERS, MOST_QUEUED, RECENT_RECORDS, Journal
 from proxy.outbox import Outcome
+from proxy.record import TurnRecord
 from proxy.responses import Usage
+from proxy.store import Store
 
 PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
 
@@ -129,3 +135,79 @@ def test_a_model_cannot_write_lines_of_its_own_nor_fill_the_memory(
 
     assert journal.recent[0].model == kept
     assert len(caplog.messages[0].splitlines()) == 1
+
+
+class Disk(Store):
+    """A store in memory; `full` makes it fail."""
+
+    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        self.written: list[TurnRecord] = []
+        self.full = False
+        self._told = told
+
+    def append(self, records: Sequence[TurnRecord]) -> None:
+        if self.full:
+            raise sqlite3.OperationalError("disk full")
+        self.written += records
+        self._told()
+
+
+async def test_what_was_noted_is_written_within_a_second_by_a_task_of_its_own(
+    nursery: trio.Nursery,
+) -> None:
+    written = trio.Event()
+    disk = Disk(told=lambda: trio.from_thread.run_sync(written.set))
+    journal = Journal(disk)
+    nursery.start_soon(journal.write)
+    with trio.fail_after(5):
+        journal.record(record())
+        journal.record(record(outcome=Outcome.CUT))
+        assert disk.written == []
+        assert journal.statistics().queued == 2
+        await written.wait()
+
+    assert disk.written == list(journal.recent)
+    assert (journal.statistics().queued, journal.statistics().lost) == (0, 0)
+    assert FLUSH_SECONDS < 1
+
+
+def test_a_full_disk_costs_records_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    journal = Journal(disk)
+    disk.full = True
+    journal.record(record())
+    journal.flush()
+    disk.full = False
+    journal.record(record(wall=9.0))
+    journal.flush()
+    journal.flush()
+
+    assert [kept.wall for kept in disk.written] == [9.0]
+    assert journal.statistics().lost == 1
+    assert journal.statistics().outcomes == {"completed": 2}
+    assert "1 records are lost: disk full" in caplog.text
+
+
+def test_a_disk_that_cannot_keep_up_fills_no_memory() -> None:
+    journal = Journal(Disk())
+    for _ in range(MOST_QUEUED + 3):
+        journal.record(record())
+
+    assert (journal.statistics().queued, journal.statistics().lost) == (MOST_QUEUED, 3)
+
+
+def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
+    journal: Journal,
+) -> None:
+    ask = Ask(principal=PrincipalId("key-1"), lane=LaneId("0" * 32), worker=True)
+    journal.refused(
+        "lane_busy",
+        transport="websocket",
+        wall=7.0,
+        principal="key-1",
+        ask=ask,
+        root=RootId("1" * 32),
+    )
+
+    kept = journal.recent[0]
+    assert (kept.lane, kept.root, kept.worker) == ("0" * 32, "1" * 32, True)

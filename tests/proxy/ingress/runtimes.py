@@ -4,6 +4,7 @@ from lifecycle import Admission, Limits
 from proxy.config import Client, Config
 from proxy.journal import Journal
 from proxy.runtime import Runtime
+from tests.kit.runtime import NO_KEYS
 from tests.kit.upstream import FakeUpstream
 
 WALL = 1_800_000_000.0
@@ -16,6 +17,7 @@ def runtime(limits: Limits | None = None, client: Client | None = None) -> Runti
         admission=Admission(limits),
         upstream=FakeUpstream(),
         journal=Journal(),
+        keys=NO_KEYS,
         wall=lambda: WALL,
         started=0.0,
     )

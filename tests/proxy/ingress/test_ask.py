@@ -235,7 +235,14 @@ def test_an_ask_says_what_admission_needs() -> None:
     child = identity("t", "s", "p")
 
     assert child.ask(7) == Ask(
-        principal=LOCAL, lane=child.lane, root=child.root, worker=True, body_bytes=7
+        principal=LOCAL,
+        lane=child.lane,
+        root=child.root,
+        thread=identity("t").ask(0).thread,
+        parent=identity("p").ask(0).thread,
+        worker=True,
+        counted=True,
+        body_bytes=7,
     )
 
 

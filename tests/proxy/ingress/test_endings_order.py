@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from lifecycle import Limits, WorkflowLimits
 from proxy.errors import UpstreamCut
 from proxy.outbox import Outcome
 from tests.kit.asgi import HttpClient
@@ -17,6 +18,7 @@ both = pytest.mark.parametrize("transport", TRANSPORTS)
 
 ROUNDS = 2000
 REQUESTS = 1000
+UNBOUNDED = Limits(workflow=WorkflowLimits(sends=ROUNDS))
 TURNS_OF_A_CONVERSATION = 25
 
 
@@ -94,7 +96,8 @@ async def test_an_error_frame_leaves_after_the_lease_is_back(
 async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, *(streaming(created(), completed(f"resp_{i}")) for i in range(ROUNDS)))
+    scripts = (streaming(created(), completed(f"resp_{i}")) for i in range(ROUNDS))
+    bench = Bench(nursery, *scripts, limits=UNBOUNDED)
     rounds = count(1)
     socket = bench.socket()
 
@@ -119,7 +122,8 @@ async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
 async def test_a_request_on_the_byte_after_the_end_is_admitted_every_time(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, *(streaming(created(), completed()) for _ in range(REQUESTS)))
+    scripts = (streaming(created(), completed()) for _ in range(REQUESTS))
+    bench = Bench(nursery, *scripts, limits=UNBOUNDED)
     clients: list[HttpClient] = []
 
     def ask_at_once(kind: str = "response.completed") -> None:

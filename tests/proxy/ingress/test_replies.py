@@ -1,184 +1,30 @@
-"""What a no looks like: every reason in both forms, and what an upstream said, kept."""
+"""What a no looks like in both forms, and what an upstream said, kept."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from trio.testing import MockClock
 
-from lifecycle import Limits, Refusal
-from proxy.config import Client
 from proxy.ingress import replies
-from proxy.ingress.replies import No, frame_form, http_form
+from proxy.ingress.reasons import refusal
+from proxy.ingress.replies import frame_form, http_form
 from proxy.outbox import Rejected
 from proxy.upstream.base import Failure
 from proxy.upstream.sse import Splitter
 from tests.proxy.ingress.runtimes import WALL, runtime
-
-MIB = 2**20
-LIMITS = Limits(
-    turns=11, lanes=7, lanes_kept=3, websockets=13, memory_bytes=5 * MIB, settle_seconds=1.5
-)
-CLIENT = Client(body_bytes=3 * MIB, body_silent_seconds=4, body_seconds=9)
-LOCALLY = "turnlane refused this locally and asked no provider: "
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of the table; `words` stand in the message; `final` will not come true later."""
-
-    status: int
-    code: str
-    words: tuple[str, ...] = ("the detail",)
-    type: str = "invalid_request_error"
-    retry_after: int | None = None
-    final: bool = False
-
-
-def busy(*words: str) -> Row:
-    return Row(503, "server_busy", words, type="server_error", retry_after=2)
-
-
-TABLE = {
-    "turns_at_capacity": busy("all 11 turns", "when a stream ends"),
-    "lanes_at_capacity": busy(
-        "all 7 lanes", "3 of them", "when a conversation's running turn ends"
-    ),
-    "lane_busy": busy("1 at once", "within 1.5 s", "when that turn ends"),
-    "memory_at_capacity": busy("the 5 MiB", "as turns end"),
-    "websockets_at_capacity": busy("all 13 WebSockets", "when a client closes"),
-    "displaced": Row(409, "continued_elsewhere", ("on another connection",), final=True),
-    "unauthorized": Row(401, "unauthorized"),
-    "foreign_origin": Row(403, "foreign_origin"),
-    "not_found": Row(404, "not_found"),
-    "method_not_allowed": Row(405, "method_not_allowed"),
-    "body_timeout": Row(408, "body_timeout", ("silent for 4 s", "after 9 s")),
-    "too_large": Row(413, "too_large", ("larger than 3 MiB",), final=True),
-    "unsupported_encoding": Row(415, "unsupported_encoding", final=True),
-    "unsupported_stream_id": Row(400, "unsupported_stream_id", final=True),
-    "unsupported_frame": Row(400, "unsupported_frame", final=True),
-    "bad_request": Row(400, "bad_request", final=True),
-    "previous_response_not_found": Row(
-        400, "previous_response_not_found", ("no transcript of the detail", "the whole input")
-    ),
-}
-ROWS = pytest.mark.parametrize(("reason", "row"), TABLE.items(), ids=list(TABLE))
-
-
-def refused(reason: str, *, codex: bool = False, detail: str = "the detail") -> No:
-    return replies.refusal(runtime(LIMITS, CLIENT), reason, codex=codex, detail=detail)
 
 
 def json(data: bytes) -> Any:
     return msgspec.json.decode(data)
 
 
-def test_the_table_is_whole() -> None:
-    assert set(TABLE) | {"draining"} == set(replies._RULES)
-    assert {refusal.value for refusal in Refusal} <= set(TABLE) | {"draining"}
-
-
-@ROWS
-def test_over_http_a_refusal_says_all_that_there_is_to_say(reason: str, row: Row) -> None:
-    no = refused(reason)
-    status, headers, body = http_form(no, close=True)
-    error = json(body)["error"]
-    advice = [] if row.retry_after is None else [(b"retry-after", str(row.retry_after).encode())]
-
-    assert status == row.status
-    assert headers == [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-        *advice,
-        (b"x-turnlane-refusal", reason.encode()),
-    ]
-    assert json(body) == {
-        "error": {
-            "type": row.type,
-            "code": row.code,
-            "message": no.message,
-            "retryable": row.retry_after is not None,
-        }
-    }
-    assert error["message"].startswith(LOCALLY)
-    assert all(word in error["message"] for word in row.words)
-
-
-@ROWS
-def test_on_a_websocket_a_refusal_says_the_same(reason: str, row: Row) -> None:
-    no = refused(reason)
-    _, _, body = http_form(no, close=False)
-    advice = {} if row.retry_after is None else {"retry-after": str(row.retry_after)}
-
-    assert json(frame_form(no)) == {
-        "type": "error",
-        "status": row.status,
-        "error": json(body)["error"],
-        "headers": {**advice, "x-turnlane-refusal": reason},
-    }
-
-
-@ROWS
-def test_codex_is_told_a_final_no_in_the_only_form_whose_words_it_shows(
-    reason: str, row: Row
-) -> None:
-    plain, told = refused(reason), refused(reason, codex=True)
-    frame = json(frame_form(told))
-
-    if not row.final:
-        assert told == plain
-        return
-    assert (told.status, told.type, told.code) == (400, "invalid_request_error", "invalid_prompt")
-    assert (told.message, told.retry_after, told.reason) == (plain.message, None, reason)
-    assert frame["headers"] == {"x-turnlane-refusal": reason}
-    assert (b"x-turnlane-refusal", reason.encode()) in http_form(told, close=False)[1]
-
-
 def test_a_connection_that_was_read_to_its_end_stays_open() -> None:
-    _, headers, _ = http_form(refused("too_large"), close=False)
+    no = refusal(runtime(), "too_large", codex=False, transport="http")
+    _, headers, _ = http_form(no, close=False)
 
     assert b"connection" not in dict(headers)
-
-
-@pytest.mark.parametrize("codex", [False, True])
-def test_an_unknown_response_is_never_disguised(codex: bool) -> None:
-    frame = json(frame_form(refused("previous_response_not_found", codex=codex, detail="resp_9")))
-
-    assert frame["status"] == 400
-    assert frame["error"]["code"] == "previous_response_not_found"
-    assert "resp_9" in frame["error"]["message"]
-    assert frame["headers"] == {"x-turnlane-refusal": "previous_response_not_found"}
-
-
-def test_a_detail_may_hold_anything_and_its_length_is_bounded() -> None:
-    message = refused("bad_request", detail="{turns} {0} %s " + "x" * 10**6).message
-
-    assert message.startswith(LOCALLY + "{turns} {0} %s xxx")
-    assert len(message) < 1000
-
-
-@pytest.mark.parametrize(
-    ("after", "seconds"), [(0.0, 12), (0.5, 12), (3.2, 9), (9.9, 3), (10.0, 2), (60.0, 2)]
-)
-async def test_a_drain_is_over_two_seconds_after_its_end(
-    after: float, seconds: int, autojump_clock: MockClock
-) -> None:
-    draining = runtime()
-    draining.admission.close_door(10.0)
-    await trio.sleep(after)
-    no = replies.refusal(draining, "draining", codex=True)
-
-    assert (no.status, no.type, no.code) == (503, "server_error", "server_busy")
-    assert no.retry_after == seconds
-    assert json(frame_form(no))["headers"] == {
-        "retry-after": str(seconds),
-        "x-turnlane-refusal": "draining",
-    }
 
 
 # No reply, or half of one.
@@ -221,7 +67,8 @@ def test_a_fault_of_ours() -> None:
 
 
 def test_a_no_for_a_stream_that_has_begun_is_an_event_whose_words_codex_shows() -> None:
-    event = replies.failed_event(refused("displaced", codex=True))
+    no = refusal(runtime(), "displaced", codex=True, transport="http")
+    event = replies.failed_event(no)
 
     assert event.terminal
     assert Splitter().feed(event.raw) == [event]

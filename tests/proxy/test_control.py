@@ -1,0 +1,189 @@
+"""Control: an operator's commands, carried out on a running process's objects or on its home."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from trio.testing import MockClock
+
+from lifecycle import Ask, PrincipalId, RootId, ThreadId
+from proxy.control import NotRunning, about_keys, answer, ask, ask_about_keys
+from proxy.errors import ConfigError
+from proxy.home import CONTROL_NAME, locked
+from proxy.keys import KeyRing
+from proxy.outbox import Outcome
+from proxy.runtime import Runtime
+from tests.proxy.ingress.runtimes import WALL, runtime
+
+ROOT = RootId("ab" * 16)
+OTHER = RootId("ac" * 16)
+
+
+def paid_by(root: RootId) -> Ask:
+    return Ask(principal=PrincipalId("local"), root=root, thread=ThreadId(root))
+
+
+@pytest.fixture
+async def running(autojump_clock: MockClock, tmp_path: Path) -> Runtime:
+    """Two roots are known: one send each, and no turn any more."""
+    running = replace(runtime(), keys=KeyRing(tmp_path))
+    for root in (ROOT, OTHER):
+        async with running.admission.lease(paid_by(root)) as lease:
+            lease.sent()
+    return running
+
+
+async def test_the_roots_are_listed_as_digests_and_that_is_recorded(running: Runtime) -> None:
+    listed = answer(running, {"command": "workflows"})["workflows"]
+
+    assert [each["root"] for each in listed] == [ROOT, OTHER]
+    assert listed[0] == {
+        "root": ROOT,
+        "active": 0,
+        "workers": 0,
+        "children": 0,
+        "worker_sends": 0,
+        "interactive_sends": 1,
+        "refused": 0,
+    }
+    noted = running.journal.recent[-1]
+    assert (noted.outcome, noted.principal, noted.transport) == (
+        Outcome.LISTED,
+        "operator",
+        "control",
+    )
+    assert (noted.root, noted.wall) == (None, WALL)
+
+
+@pytest.mark.parametrize("named", [ROOT, "ab"])
+async def test_a_cleared_root_has_its_window_back_and_that_is_recorded(
+    named: str, running: Runtime
+) -> None:
+    cleared = answer(running, {"command": "workflows.clear", "root": named})
+
+    assert cleared == {"cleared": ROOT}
+    listed = answer(running, {"command": "workflows"})["workflows"]
+    assert [each["interactive_sends"] for each in listed] == [0, 1]
+    noted = running.journal.recent[0]
+    assert (noted.outcome, noted.root) == (Outcome.CLEARED, ROOT)
+
+
+@pytest.mark.parametrize("named", ["", "a", "ff", ROOT + "0"])
+async def test_a_root_that_is_not_one_is_not_cleared(named: str, running: Runtime) -> None:
+    assert (
+        "tracked roots" in answer(running, {"command": "workflows.clear", "root": named})["error"]
+    )
+    assert len(running.journal.recent) == 0
+
+
+async def test_the_status_is_a_command_too(running: Runtime) -> None:
+    assert answer(running, {"command": "status"})["workflows"]["tracked"] == 2
+
+
+async def test_keys_are_made_listed_and_revoked(running: Runtime) -> None:
+    made = answer(running, {"command": "keys.add", "name": "desk"})
+    listed = answer(running, {"command": "keys.list"})["keys"]
+    key_id = made["key"]["id"]
+
+    assert running.keys.holder(made["secret"]) == key_id
+    assert listed == [made["key"]]
+    assert set(made["key"]) == {"id", "name", "created"}
+    revoked = answer(running, {"command": "keys.revoke", "id": key_id})
+    assert revoked == {"revoked": key_id, "left": 0}
+    assert running.keys.holder(made["secret"]) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {},
+        {"command": None},
+        {"command": "fly"},
+        {"command": "keys.add"},
+        {"command": "keys.add", "name": 1},
+        {"command": "keys.add", "name": "\n"},
+        {"command": "keys.revoke", "id": "key-0"},
+        {"command": "workflows.clear"},
+    ],
+)
+async def test_what_cannot_be_done_is_said(command: dict[str, Any], running: Runtime) -> None:
+    assert set(answer(running, command)) == {"error"}
+
+
+async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ring = KeyRing(tmp_path / "home")
+    (tmp_path / "home").symlink_to(tmp_path / "file")
+
+    assert set(about_keys(ring, {"command": "keys.add", "name": "desk"})) == {"error"}
+    assert len(ring) == 0
+
+
+# Without a turnlane that runs.
+
+
+def test_where_none_runs_keys_are_made_all_the_same(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    made = ask_about_keys(home, {"command": "keys.add", "name": "desk"})
+
+    assert KeyRing(home).holder(made["secret"]) == made["key"]["id"]
+    assert ask_about_keys(home, {"command": "keys.list"})["keys"] == [made["key"]]
+
+
+def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning):
+        ask(tmp_path, {"command": "workflows"})
+
+
+@contextmanager
+def listening(home: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
+    """Something at a control socket, for one connection."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / CONTROL_NAME))
+        listener.listen()
+
+        def accept() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                serve(peer)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield
+        thread.join()
+
+
+def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
+    def in_pieces(peer: socket.socket) -> None:
+        for piece in (b'{"a":', b"1", b"}\n"):
+            peer.sendall(piece)
+
+    with listening(tmp_path, in_pieces):
+        assert ask(tmp_path, {"command": "x"}) == {"a": 1}
+
+
+@pytest.mark.parametrize("half", [b"", b'{"a"'])
+def test_one_that_ends_before_it_has_answered_does_not_run(half: bytes, tmp_path: Path) -> None:
+    with listening(tmp_path, lambda peer: peer.sendall(half)), pytest.raises(NotRunning):
+        ask(tmp_path, {"command": "x"})
+
+
+def test_a_home_that_is_held_by_one_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(ConfigError, match="in use"):
+        ask_about_keys(tmp_path, {"command": "keys.add", "name": "desk"})
+
+    assert len(KeyRing(tmp_path)) == 0
+
+
+def test_every_answer_is_json(tmp_path: Path) -> None:
+    ring = KeyRing(tmp_path)
+    made = about_keys(ring, {"command": "keys.add", "name": "desk"})
+
+    assert msgspec.json.decode(msgspec.json.encode(made)) == made
