@@ -1,7 +1,18 @@
-"""Peer: the connection below a WebSocket, as far as that needs it."""
+"""Peer: the connection below a WebSocket, as far as that needs it, and why it is closed."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+GOING_AWAY: Final = 1001
+POLICY: Final = 1008
+TOO_BIG: Final = 1009
+TRY_AGAIN_LATER: Final = 1013
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    code: int
 
 
 class Peer(Protocol):

@@ -13,7 +13,7 @@ upstream is not replaced any more; the new one follows it.
 """
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -26,7 +26,7 @@ from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.ingress.http import Receive, Scope, Send
 from proxy.ingress.kept import Kept
-from proxy.ingress.peer import Peer
+from proxy.ingress.peer import GOING_AWAY, POLICY, TOO_BIG, TRY_AGAIN_LATER, Close, Peer
 from proxy.ingress.socketturn import SocketTurn
 from proxy.outbox import Ended, Outbox, Outcome
 from proxy.responses import prewarmed
@@ -35,19 +35,10 @@ from proxy.transcript import Transcript, continued
 from proxy.turns import run_turn
 from proxy.upstream.sse import Event
 
-GOING_AWAY: Final = 1001
-POLICY: Final = 1008
-TOO_BIG: Final = 1009
-TRY_AGAIN_LATER: Final = 1013
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
 _ANSWERS: Final = 8
 """More than one message can lead to. Kept free, so that deciding never fails half-way."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Close:
-    code: int
 
 
 async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,9 +78,7 @@ class Socket:
         self._current: SocketTurn | None = None
         self._kept = Kept(runtime.admission.memory)
         self._unfinished = runtime.admission.memory.reserve(0)
-        self._to_write, self._written = trio.open_memory_channel[Outbox | bytes | _Close](
-            _UNWRITTEN
-        )
+        self._to_write, self._written = trio.open_memory_channel[Outbox | bytes | Close](_UNWRITTEN)
 
     # Reading: all synchronous.
 
@@ -228,7 +217,7 @@ class Socket:
         if self._current is not None:
             self._current.scope.cancel()
         self._to_write.send_nowait(self._no(reason, detail))
-        self._to_write.send_nowait(_Close(code))
+        self._to_write.send_nowait(Close(code))
 
     # Turns.
 
@@ -263,7 +252,7 @@ class Socket:
         """The only writer. Its writes are shielded below us, so it may outlive a stuck client."""
         async for item in self._written:
             match item:
-                case _Close(code):
+                case Close(code):
                     await send({"type": "websocket.close", "code": code})
                     connection.cancel()
                 case Outbox():
@@ -289,4 +278,4 @@ class Socket:
         await self._runtime.admission.door_closed.wait()
         while self._current is not None and not self._current.finished.is_set():
             await self._current.finished.wait()
-        await self._to_write.send(_Close(GOING_AWAY))
+        await self._to_write.send(Close(GOING_AWAY))

@@ -116,6 +116,8 @@ def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_p
 
 
 def answer(command: dict[str, Any]) -> dict[str, Any]:
+    if command.get("command") == "fail":
+        raise RuntimeError("a bug")
     return {"asked": command}
 
 
@@ -148,6 +150,16 @@ async def command(control: Path, *pieces: bytes) -> Any:
             await stream.send_all(piece)
             await wait_all_tasks_blocked()
         return await reply(stream)
+
+
+async def test_a_bug_in_a_command_is_its_own(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(home) as control:
+        failed = await command(control, b'{"command":"fail"}\n')
+        after = await command(control, b'{"command":"status"}\n')
+
+    assert failed == {"error": "turnlane failed on this command: a bug"}
+    assert after == {"asked": {"command": "status"}}
+    assert "a command failed" in caplog.text
 
 
 async def test_a_command_is_answered(home: Path) -> None:

@@ -23,6 +23,7 @@ from proxy.responses import Usage
 from proxy.runtime import Runtime
 from proxy.serve import serve
 from proxy.store import JOURNAL_NAME, Store, open_store
+from tests.proxy.test_control import listening
 
 SECONDS = 20
 WALL = 1_800_000_000.0
@@ -166,6 +167,15 @@ def test_a_journal_that_is_none_is_named(home: Path) -> None:
 
 
 # A turnlane that runs.
+
+
+def test_one_that_does_not_know_a_command_says_so(home: Path) -> None:
+    home.mkdir()
+    with listening(home, lambda peer: peer.sendall(b'{"error":"unknown command"}\n')):
+        asked = turnlane(home, "keys", "list")
+
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "unknown command" in asked.stderr
 
 
 @pytest.mark.parametrize("arguments", [["workflows"], ["workflows", "clear", "ab"]])
