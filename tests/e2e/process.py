@@ -84,7 +84,8 @@ async def open_child(
         async with child.proxy.opened:
             yield child
     finally:
-        await _end(process)
+        with trio.move_on_after(END_SECONDS, shield=True):
+            await _end(process)
 
 
 async def run(arguments: Sequence[str], home: Path) -> subprocess.CompletedProcess[bytes]:
@@ -112,8 +113,7 @@ async def _first_line(process: trio.Process) -> str:
 
 async def _end(process: trio.Process) -> None:
     assert process.stdout is not None
-    with trio.CancelScope(shield=True):
-        if process.poll() is None:
-            process.kill()
-            await process.wait()
-        await process.stdout.aclose()
+    if process.poll() is None:
+        process.kill()
+        await process.wait()
+    await process.stdout.aclose()

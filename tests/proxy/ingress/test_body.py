@@ -443,9 +443,18 @@ async def test_a_decision_against_it_lets_it_come_and_keeps_nothing(
     nursery: trio.Nursery,
 ) -> None:
     body = Body(MIB, 0)
-    nursery.start_soon(lambda: body.feed(bytes(EARLY_BYTES + 1), more=True))
+    fed = trio.Event()
+
+    async def feed() -> None:
+        await body.feed(bytes(EARLY_BYTES + 1), more=True)
+        fed.set()
+
+    nursery.start_soon(feed)
     await wait_all_tasks_blocked()
+    assert not fed.is_set()
     body.discard()
+    await wait_all_tasks_blocked()
+    assert fed.is_set()
     await body.feed(bytes(10 * MIB), more=False)
 
     assert body.complete.is_set()
