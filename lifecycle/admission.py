@@ -6,10 +6,12 @@ The ledger decides; this file only waits. A lease is an `async with` block: whic
 ends, the lease goes back synchronously, so no cancellation can lose it. Giving back may pass the
 lease on to a waiting ask: the ledger grants it in that same step, and its task is woken.
 
-Two kinds of ask wait. One from another connection (`lease`) waits at most `settle_seconds` for the
-lane, then the overlap policy speaks. One that replaces its own connection's turn (`succeed`) is
+Three kinds of ask wait. One from another connection (`lease`) waits at most `settle_seconds` for
+the lane, then the overlap policy speaks. One that replaces its own connection's turn (`succeed`) is
 reserved synchronously, then entered as a lease by the task that will run it; its wait is bounded by
-the earlier turn's nursery, which the caller has cancelled.
+the earlier turn's nursery, which the caller has cancelled. And where holding is switched on, a
+worker for whom its root has no turn left waits in the root's line (`lifecycle.line`). Whatever
+frees a place ends in `_freed`, which serves the lines.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,10 +21,13 @@ from dataclasses import dataclass
 import trio
 
 from lifecycle.ask import Ask, LeaseId
-from lifecycle.errors import AdmissionRefused, Refusal
-from lifecycle.ledger import Granted, LaneStatistics, Ledger, Refused, TurnStatistics, Waiting
+from lifecycle.errors import AdmissionRefused, Refusal, Refused
+from lifecycle.lanes import LaneStatistics
+from lifecycle.ledger import Granted, Ledger, TurnStatistics, Waiting
 from lifecycle.limits import Limits, Overlap
+from lifecycle.line import Lines, LineStatistics
 from lifecycle.memory import MemoryGate, MemoryStatistics
+from lifecycle.workflows import Workflows, WorkflowsStatistics
 
 
 def _never_stalled() -> float:
@@ -44,6 +49,10 @@ class Lease:
         """Hold more memory; False when the gate is full, and nothing has changed."""
         return self._ledger.grow(self.id, extra_bytes)
 
+    def sent(self) -> bool:
+        """Charge a physical send to the workflow. False: there is none left for a further one."""
+        return self._ledger.sent(self.id, trio.current_time())
+
     def displace(self) -> None:
         self.displaced = True
         self.scope.cancel()
@@ -61,6 +70,8 @@ class AdmissionStatistics:
     turns: TurnStatistics
     websockets: WebsocketStatistics
     memory: MemoryStatistics
+    workflows: WorkflowsStatistics
+    lines: LineStatistics
 
 
 class Admission:
@@ -69,6 +80,7 @@ class Admission:
         self._ledger = ledger if ledger is not None else Ledger(limits)
         self._leases: dict[LeaseId, Lease] = {}
         self._granted: dict[Waiting, trio.Event] = {}
+        self._lines = Lines(limits.workflow, self._ledger, self._undo)
         self._websockets = 0
         self._given_back = trio.lowlevel.ParkingLot()
         self.door_closed = trio.Event()
@@ -78,15 +90,19 @@ class Admission:
     def memory(self) -> MemoryGate:
         return self._ledger.memory
 
+    @property
+    def workflows(self) -> Workflows:
+        return self._ledger.workflows
+
     @asynccontextmanager
     async def lease(self, ask: Ask | Waiting) -> AsyncIterator[Lease]:
         """Hold a lease for the block. Raises AdmissionRefused, with nothing held."""
-        decision = ask if isinstance(ask, Waiting) else self._ledger.ask(ask)
+        decision = ask if isinstance(ask, Waiting) else await self._lines.ask(ask)
         if isinstance(decision, Waiting):
             settles = not isinstance(ask, Waiting)
             decision = await self._wait_inherited(decision, settles=settles)
         if isinstance(decision, Refused):
-            raise AdmissionRefused(decision.refusal)
+            raise AdmissionRefused(decision.refusal, decision.retry_seconds)
         what = ask.ask if isinstance(ask, Waiting) else ask
         lease = Lease(self._ledger, decision.lease_id, what)
         self._leases[lease.id] = lease
@@ -101,9 +117,11 @@ class Admission:
 
         Raises AdmissionRefused, with nothing changed: the earlier turn runs on.
         """
-        decision = self._ledger.succeed(earlier, ask, instead_of)
+        decision = self._ledger.succeed(earlier, ask, trio.current_time(), instead_of)
         if isinstance(decision, Refused):
-            raise AdmissionRefused(decision.refusal)
+            raise AdmissionRefused(decision.refusal, decision.retry_seconds)
+        if instead_of is not None:
+            self._freed()
         return decision
 
     def abandon(self, waiting: Waiting) -> None:
@@ -112,6 +130,7 @@ class Admission:
             return
         if waiting.lease_id is None:
             self._ledger.abandon(waiting)
+            self._freed()
         else:
             self._give_back(waiting.lease_id)
 
@@ -133,6 +152,7 @@ class Admission:
         """Refuse every further ask; what is held runs on for up to `drain_seconds`."""
         self._ledger.draining = True
         self._drain_ends = trio.current_time() + drain_seconds
+        self._lines.serve()
         self.door_closed.set()
 
     @property
@@ -155,13 +175,28 @@ class Admission:
             turns=books.turns,
             websockets=WebsocketStatistics(active=self._websockets, limit=self.limits.websockets),
             memory=books.memory,
+            workflows=books.workflows,
+            lines=self._lines.statistics(),
         )
 
     def _give_back(self, lease_id: LeaseId) -> None:
         waiting = self._ledger.give_back(lease_id)
         if waiting is not None and waiting in self._granted:
             self._granted[waiting].set()
+        self._freed()
+
+    def _freed(self) -> None:
+        self._lines.serve()
         self._given_back.unpark_all()
+
+    def _undo(self, decision: Granted | Waiting | Refused) -> None:
+        match decision:
+            case Granted(lease_id):
+                self._give_back(lease_id)
+            case Waiting():
+                self.abandon(decision)
+            case Refused():
+                pass
 
     async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refused:
         granted = self._granted[waiting] = trio.Event()
@@ -194,6 +229,9 @@ class Admission:
 
     def _stop_waiting(self, waiting: Waiting) -> Granted | Refused:
         if self.limits.overlap is Overlap.SHARE:
-            return self._ledger.share(waiting)
-        self._ledger.abandon(waiting)
-        return self._ledger.refuse(Refusal.LANE_BUSY)
+            decision = self._ledger.share(waiting, trio.current_time())
+        else:
+            self._ledger.abandon(waiting)
+            decision = self._ledger.refuse(Refusal.LANE_BUSY)
+        self._freed()
+        return decision

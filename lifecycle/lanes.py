@@ -41,6 +41,17 @@ class _Lane:
     followed: LeaseId | None = None  # the lease, here or elsewhere, whose successor comes here
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatistics:
+    active: int
+    peak: int
+    peak_retained_bytes: int
+    admitted: int
+    refused: int
+    retained_bytes: int
+    limit: int
+
+
 class Lanes:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

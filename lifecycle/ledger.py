@@ -1,17 +1,18 @@
-"""Ledger: who holds a lane, a permit and memory, decided in one synchronous step for all of them.
+"""Ledger: who holds a lane, a permit, a workflow's place and memory, decided in one step for all.
 
 Rules for this file: pure (no trio, no clock, no I/O); every count is derived from what is held, or
-is a total that only grows (lanes are counted in `lanes.py`, bytes in `memory.py`); a refusal
-changes nothing but those totals.
+is a total that only grows (lanes are counted in `lanes.py`, bytes in `memory.py`, what a root
+spends in `workflow.py`); a refusal changes nothing but those totals.
 
 Theory of operation
 -------------------
 A *lease* is held or it is not. Asking for one has three answers: granted, refused, or *waiting*:
 the lane is held by an earlier lease and this ask will succeed it. A waiting ask is already paid
-for: it inherits the earlier lease's permit and lane, and the ledger has set aside what it needs
-beyond them (a lane if it leaves none behind, the bytes by which its body is larger). So nobody who
-asks in between can take its place, and passing on cannot fail: `give_back` releases the earlier
-lease and grants the waiting one before it returns.
+for: it inherits the earlier lease's permit, lane and workflow place, and the ledger has set aside
+what it needs beyond them (a lane if it leaves none behind, a place if its root is another one, its
+first send, the bytes by which its body is larger). So nobody who asks in between can take its
+place, and passing on cannot fail: `give_back` releases the earlier lease and grants the waiting one
+before it returns.
 
 A lane has at most one waiting successor, and so has a lease, whichever lane that one names. Two
 ways lead there: another connection asks for a lane that is held (`ask`), or the connection that
@@ -25,20 +26,17 @@ from dataclasses import dataclass
 from itertools import count
 
 from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId
-from lifecycle.errors import Refusal
-from lifecycle.lanes import NO_PLACES, Lanes, Places, places_to_open
+from lifecycle.errors import Refusal, Refused
+from lifecycle.lanes import NO_PLACES, Lanes, LaneStatistics, Places, places_to_open
 from lifecycle.limits import Limits
 from lifecycle.memory import MemoryGate, MemoryStatistics, Reservation
+from lifecycle.workflow import Place
+from lifecycle.workflows import Workflows, WorkflowsStatistics
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
     lease_id: LeaseId
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    refusal: Refusal
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +50,7 @@ class Waiting:
     earlier: LeaseId
     extra: Reservation  # bytes beyond those that it inherits
     places: Places  # lanes beyond the one that it inherits
+    workflow: Place | None
     lease_id: LeaseId | None = None
     superseded: bool = False
 
@@ -60,17 +59,7 @@ class Waiting:
 class _Held:
     ask: Ask
     memory: Reservation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneStatistics:
-    active: int
-    peak: int
-    peak_retained_bytes: int
-    admitted: int
-    refused: int
-    retained_bytes: int
-    limit: int
+    workflow: Place | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,21 +76,27 @@ class LedgerStatistics:
     lanes: LaneStatistics
     turns: TurnStatistics
     memory: MemoryStatistics
+    workflows: WorkflowsStatistics
 
 
 _LANE_REFUSALS = frozenset({Refusal.LANE_BUSY, Refusal.LANES_AT_CAPACITY})
+_WORKFLOW_REFUSALS = frozenset(x for x in Refusal if x.value.startswith("workflow_"))
 
 Observer = Callable[[str, LeaseId], None]
 """Told "released" and "admitted", in the order in which they happen."""
 
 
 class Ledger:
-    """The books of one process. All methods are synchronous; misuse raises."""
+    """The books of one process. All methods are synchronous; misuse raises.
+
+    Every `now` is in seconds and never goes back.
+    """
 
     def __init__(self, limits: Limits, observe: Observer = lambda _what, _lease_id: None) -> None:
         self._limits = limits
         self._observe = observe
         self.memory = MemoryGate(limits.memory_bytes)
+        self.workflows = Workflows(limits.workflow)
         self.draining = False
         self._ids = count(1)
         self._held: dict[LeaseId, _Held] = {}
@@ -114,19 +109,19 @@ class Ledger:
     def active(self) -> int:
         return len(self._held)
 
-    def ask(self, ask: Ask) -> Granted | Waiting | Refused:
-        """Decide in SPEC's order: draining, lane, lane capacity, turns, memory."""
+    def ask(self, ask: Ask, now: float) -> Granted | Waiting | Refused:
+        """Decide in SPEC's order: draining, lane, lane capacity, turns, workflow, memory."""
         if self.draining:
             return self.refuse(Refusal.DRAINING)
         if ask.lane is not None and self._lanes.in_use(ask.lane):
             free = self._lanes.holders(ask.lane) - self._waiting.keys()
             if not free or self._lanes.followed(ask.lane) is not None:
                 return self.refuse(Refusal.LANE_BUSY)
-            return self._wait_behind(min(free), ask, NO_PLACES)
-        return self._admit(ask)
+            return self._wait_behind(min(free), ask, NO_PLACES, now)
+        return self._admit(ask, now)
 
     def succeed(
-        self, earlier: LeaseId, ask: Ask, instead_of: Waiting | None = None
+        self, earlier: LeaseId, ask: Ask, now: float, instead_of: Waiting | None = None
     ) -> Waiting | Refused:
         """Let `ask` take over `earlier` when that is given back; `instead_of` gives way to it."""
         if self.draining:
@@ -140,12 +135,12 @@ class Ledger:
         freed = instead_of.places if instead_of is not None else NO_PLACES
         if not self._lanes.fit(places, freed):
             return self.refuse(Refusal.LANES_AT_CAPACITY)
-        return self._wait_behind(earlier, ask, places, instead_of)
+        return self._wait_behind(earlier, ask, places, now, instead_of)
 
-    def share(self, waiting: Waiting) -> Granted | Refused:
+    def share(self, waiting: Waiting, now: float) -> Granted | Refused:
         """Stop waiting and run beside the holder of the lane, if there is room for both."""
         self.abandon(waiting)
-        return self._admit(waiting.ask)
+        return self._admit(waiting.ask, now)
 
     def abandon(self, waiting: Waiting) -> None:
         """Free what a waiting ask had set aside. It must still be waiting."""
@@ -153,6 +148,7 @@ class Ledger:
             raise RuntimeError("this ask waits no longer: it was granted, superseded or abandoned")
         self._forget(waiting)
         waiting.extra.give_back()
+        self.workflows.leave(waiting.workflow)
 
     def give_back(self, lease_id: LeaseId) -> Waiting | None:
         """Release a lease; returns the waiting ask that holds it from here, if there is one."""
@@ -161,12 +157,13 @@ class Ledger:
         if held.ask.lane is not None:
             self._lanes.leave(held.ask.lane, lease_id)
         held.memory.give_back()
+        self.workflows.leave(held.workflow, None if waiting is None else waiting.workflow)
         self._observe("released", lease_id)
         if waiting is not None:
             # What `extra` lacks is at most what was released above, so this cannot fail.
             fitted = waiting.extra.resize(waiting.ask.body_bytes)
             assert fitted, "a waiting ask has its bytes set aside"
-            waiting.lease_id = self._grant(waiting.ask, waiting.extra)
+            waiting.lease_id = self._grant(waiting.ask, waiting.extra, waiting.workflow)
             self._forget(waiting)
         return waiting
 
@@ -175,6 +172,16 @@ class Ledger:
         if extra_bytes < 0:  # a successor counts on what it is to inherit
             raise ValueError("a lease does not shrink")
         return self._held[lease_id].memory.grow(extra_bytes)
+
+    def sent(self, lease_id: LeaseId, now: float) -> bool:
+        """Charge a physical send to the lease's root; False when it must not happen."""
+        return self.workflows.sent(self._held[lease_id].workflow, now)
+
+    def lacks_only_a_turn_of_its_root(self, ask: Ask, now: float) -> bool:
+        """Whether `ask` would be refused because its root has no turn left, and only for that."""
+        taken = ask.lane is not None and self._lanes.in_use(ask.lane)
+        refused = None if self.draining or taken else self._refusal(ask, now)
+        return refused is not None and refused.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
 
     def holders(self, lane: LaneId) -> frozenset[LeaseId]:
         return self._lanes.holders(lane)
@@ -199,6 +206,7 @@ class Ledger:
                 limit=self._limits.turns,
             ),
             memory=self.memory.statistics(),
+            workflows=self.workflows.statistics(),
         )
 
     def _is_taken(self, lane: LaneId | None, held: LaneId | None, earlier: LeaseId) -> bool:
@@ -208,23 +216,40 @@ class Ledger:
         followed = self._lanes.followed(lane)
         return followed != earlier if followed is not None else lane != held
 
-    # Acting.
-
-    def _admit(self, ask: Ask) -> Granted | Refused:
+    def _refusal(self, ask: Ask, now: float) -> Refused | None:
+        """Why an ask that waits for nobody is refused, its memory apart."""
         opens = ask.lane is not None and not self._lanes.in_use(ask.lane)
         if opens and not self._lanes.fit(places_to_open(ask)):
-            return self.refuse(Refusal.LANES_AT_CAPACITY)
+            return Refused(Refusal.LANES_AT_CAPACITY)
         if len(self._held) >= self._limits.turns:
-            return self.refuse(Refusal.TURNS_AT_CAPACITY)
+            return Refused(Refusal.TURNS_AT_CAPACITY)
+        return self.workflows.refusal(ask, now)
+
+    # Acting.
+
+    def _admit(self, ask: Ask, now: float) -> Granted | Refused:
+        refused = self._refusal(ask, now)
+        if refused is not None:
+            return self._count(refused, ask)
         memory = self.memory.reserve(ask.body_bytes)
         if memory is None:
             return self.refuse(Refusal.MEMORY_AT_CAPACITY)
-        return Granted(self._grant(ask, memory))
+        return Granted(self._grant(ask, memory, self.workflows.reserve(ask, now)))
 
     def _wait_behind(
-        self, earlier: LeaseId, ask: Ask, places: Places, instead_of: Waiting | None = None
+        self,
+        earlier: LeaseId,
+        ask: Ask,
+        places: Places,
+        now: float,
+        instead_of: Waiting | None = None,
     ) -> Waiting | Refused:
-        beyond = max(0, ask.body_bytes - self._held[earlier].memory.size)
+        held = self._held[earlier]
+        gives_way = None if instead_of is None else instead_of.workflow
+        refused = self.workflows.refusal(ask, now, held.workflow, gives_way)
+        if refused is not None:
+            return self._count(refused, ask)
+        beyond = max(0, ask.body_bytes - held.memory.size)
         freed = 0 if instead_of is None else instead_of.extra.size
         if beyond > freed and not self.memory.fits(beyond - freed):
             return self.refuse(Refusal.MEMORY_AT_CAPACITY)
@@ -233,14 +258,16 @@ class Ledger:
             instead_of.superseded = True
         extra = self.memory.reserve(beyond)
         assert extra is not None, "it was seen to fit"
-        waiting = self._waiting[earlier] = Waiting(ask, earlier, extra, places)
+        workflow = self.workflows.reserve(ask, now, held.workflow)
+        waiting = self._waiting[earlier] = Waiting(ask, earlier, extra, places, workflow)
         if ask.lane is not None:
             self._lanes.follow(ask.lane, earlier, places, worker=ask.worker)
         return waiting
 
-    def _grant(self, ask: Ask, memory: Reservation) -> LeaseId:
+    def _grant(self, ask: Ask, memory: Reservation, workflow: Place | None) -> LeaseId:
         lease_id = LeaseId(next(self._ids))
-        self._held[lease_id] = _Held(ask, memory)
+        self._held[lease_id] = _Held(ask, memory, workflow)
+        self.workflows.admit(workflow)
         if ask.lane is not None:
             self._lanes.enter(ask.lane, lease_id, worker=ask.worker)
             self._totals["lanes_admitted"] += 1
@@ -251,9 +278,14 @@ class Ledger:
 
     def refuse(self, refusal: Refusal) -> Refused:
         """Count a refusal; what was decided elsewhere (a settling time ran out) counts here too."""
+        return self._count(Refused(refusal))
+
+    def _count(self, refused: Refused, ask: Ask | None = None) -> Refused:
         self._totals["turns_refused"] += 1
-        self._totals["lanes_refused"] += refusal in _LANE_REFUSALS
-        return Refused(refusal)
+        self._totals["lanes_refused"] += refused.refusal in _LANE_REFUSALS
+        if ask is not None and refused.refusal in _WORKFLOW_REFUSALS:
+            self.workflows.count_refusal(ask)
+        return refused
 
     def _forget(self, waiting: Waiting) -> None:
         del self._waiting[waiting.earlier]

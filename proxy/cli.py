@@ -13,7 +13,7 @@ import trio
 import typer
 
 from proxy import __version__
-from proxy.config import Config, load
+from proxy.config import Config, home, load
 from proxy.errors import ConfigError
 
 app = typer.Typer(
@@ -70,6 +70,55 @@ def recall(context: typer.Context) -> None:
     raise typer.Exit(harness(context.args))
 
 
+keys = typer.Typer(help="Who may call.", no_args_is_help=True)
+workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
+app.add_typer(keys, name="keys")
+app.add_typer(workflows, name="workflows")
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
+
+
+@keys.command("add")
+def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> None:
+    """Make a key and show it, this once."""
+    _operate("add_key", name)
+
+
+@keys.command("list")
+def keys_list(as_json: AsJson = False) -> None:
+    """List the keys by id and name."""
+    _operate("list_keys", as_json=as_json)
+
+
+@keys.command("revoke")
+def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Revoke a key, at once."""
+    _operate("revoke_key", key_id)
+
+
+@workflows.callback()
+def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the roots that are tracked, as digests."""
+    if context.invoked_subcommand is None:
+        _operate("list_workflows", as_json=as_json)
+
+
+@workflows.command("clear")
+def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's beginning.")]) -> None:
+    """Forgive a root its window."""
+    _operate("clear_workflow", root)
+
+
+@app.command()
+def log(
+    follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
+    lines: Annotated[int, typer.Option(min=1, help="How many records at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest records: one for each turn and each refusal."""
+    _operate("show_log", lines=lines, follow=follow, as_json=as_json)
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -83,6 +132,17 @@ def _say_ready(url: str) -> None:
         "To connect Codex, put this line at the top of ~/.codex/config.toml and start Codex anew:"
         f'\n\n    openai_base_url = "{url}/v1"\n'
     )
+
+
+def _operate(command: str, *arguments: str, **options: int) -> None:
+    from proxy import operate
+
+    try:
+        code = getattr(operate, command)(home(os.environ), *arguments, **options)
+    except ConfigError as error:
+        _complain(error)
+        raise
+    raise typer.Exit(code)
 
 
 def _settings(

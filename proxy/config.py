@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
-from lifecycle import Limits
+from lifecycle import Limits, WorkflowLimits
 from proxy.errors import ConfigError
 
 MIB = 2**20
@@ -109,7 +109,12 @@ _LIMIT_KEYS: Final = MappingProxyType(
     }
 )
 _SECTIONS: Final = MappingProxyType(
-    {"server": Server, "client": Client, "upstream": UpstreamSettings}
+    {
+        "server": Server,
+        "client": Client,
+        "upstream": UpstreamSettings,
+        "workflow": WorkflowLimits,
+    }
 )
 _MAY_BE_NOUGHT: Final = frozenset(
     {"server.port", "server.drain_seconds", "client.outbox_bytes", "client.discard_seconds"}
@@ -153,6 +158,16 @@ def home(environment: Mapping[str, str]) -> Path:
     return Path(data).expanduser() / "turnlane"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
         document = tomllib.loads(path.read_text("utf-8"))
@@ -179,22 +194,15 @@ def _section(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]
         if key not in hints:
             raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
         values[key] = _convert(f"{name}.{key}", value, hints[key])
-    return kind(**values)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name, in lower case, is this machine's own."""
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        return kind(**values)
+    except ValueError as error:
+        raise ConfigError(name, str(error)) from error
 
 
 def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
     hints = get_type_hints(Limits)
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"workflow": _section(WorkflowLimits, "workflow", tables)}
     written: dict[str, str] = {}
     for section, keys in _LIMIT_KEYS.items():
         for key, value in tables.get(section, {}).items():
@@ -228,7 +236,7 @@ def _convert(key: str, value: object, hint: object) -> object:
 
 
 def _check(config: Config) -> None:
-    for name in _SECTIONS:
+    for name in ("server", "client", "upstream"):
         part = getattr(config, name)
         for item in fields(part):
             key, value = f"{name}.{item.name}", getattr(part, item.name)
@@ -237,8 +245,6 @@ def _check(config: Config) -> None:
                     raise ConfigError(key, "must be more than 0")
                 if value < 0:
                     raise ConfigError(key, "cannot be negative")
-    if not is_loopback(config.server.host.lower()):
-        raise ConfigError("server.host", "an address other than loopback needs keys")
     if config.server.port > 65535:
         raise ConfigError("server.port", "must be between 0 and 65535")
     url = config.upstream.url

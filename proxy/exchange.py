@@ -51,6 +51,7 @@ class Progress:
     model: str | None = None
     attempts: int = 0
     status: int | None = None
+    upstream: str | None = None
     committed_at: float | None = None
     bytes_up: int = 0
     bytes_down: int = 0

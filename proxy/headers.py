@@ -15,6 +15,8 @@ import msgspec
 
 Headers = list[tuple[bytes, bytes]]
 
+KEY_PREFIX: Final = b"tl_"
+
 _UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
 _UP: Final = frozenset(
     {
@@ -86,7 +88,10 @@ _SECONDS: Final[tuple[tuple[str, float], ...]] = (
 def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> Headers:
     """The client's headers that go up with an HTTP request."""
     kept = [
-        (name, value) for name, value in headers if name in _UP or name.startswith(_UP_PREFIXES)
+        (name, value)
+        for name, value in headers
+        if (name in _UP or name.startswith(_UP_PREFIXES))
+        and not (name == b"authorization" and is_bearer_key(value))
     ]
     return [
         *kept,
@@ -94,6 +99,12 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
         (b"accept", b"text/event-stream" if streamed else b"application/json"),
         (b"accept-encoding", b"identity"),
     ]
+
+
+def is_bearer_key(authorization: bytes) -> bool:
+    """Whether an authorization is a turnlane key, which must never travel upstream."""
+    scheme, _, credential = authorization.strip().partition(b" ")
+    return scheme.lower() == b"bearer" and credential.strip().startswith(KEY_PREFIX)
 
 
 def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:

@@ -35,7 +35,7 @@ def locked(home: Path) -> Iterator[str]:
 
     Raises ConfigError saying which process has it.
     """
-    control = _short(home / CONTROL_NAME)
+    control = control_path(home)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -117,9 +117,9 @@ def _answer(line: bytes, answer: Answer) -> bytes:
     return msgspec.json.encode(answer(command))
 
 
-def _short(path: Path) -> str:
-    """A path that fits `sun_path` (108 bytes on Linux, 104 elsewhere)."""
-    text = str(path)
+def control_path(home: Path) -> str:
+    """A path that fits `sun_path` (108 bytes on Linux, 104 elsewhere). Raises ConfigError."""
+    text = str(home / CONTROL_NAME)
     if len(text.encode()) < 100:
         return text
     relative = os.path.relpath(text)

@@ -1,58 +1,53 @@
-"""Journal: one record for each finished turn and each refusal; the only place that redacts.
+"""Journal: one record for each finished turn and each refusal; counts now, stores soon.
 
-A record holds digests, numbers and names from our own tables: no prompt, token, header or path.
+Theory of operation
+-------------------
+`record` is synchronous and never waits: it counts, logs a line, and puts the record into a bounded
+queue. One owner task writes what has gathered, at most `FLUSH_SECONDS` later, in a thread. A disk
+that cannot keep up costs records (counted as `lost`), never a turn.
 """
 
 import logging
+import sqlite3
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import trio
+
 from proxy.outbox import Outcome
-from proxy.responses import UNKNOWN_USAGE, Usage
+from proxy.record import TurnRecord
+from proxy.responses import Usage
+from proxy.store import Store
 
 logger = logging.getLogger("turnlane")
 
-RECENT_RECORDS = 256
-"""Records kept in memory for `/status` and its readers."""
 MODEL_CHARACTERS = 100
 """Of a model's name, which is the one text here that a client writes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecord:
-    """`wall` is seconds since the epoch; durations are milliseconds; None is unknown, not 0."""
-
-    wall: float
-    principal: str
-    transport: str
-    outcome: Outcome
-    lane: str | None = None
-    root: str | None = None
-    worker: bool = False
-    model: str | None = None
-    attempts: int = 0
-    status: int | None = None
-    refusal: str | None = None
-    first_event_ms: float | None = None
-    total_ms: float = 0.0
-    usage: Usage = UNKNOWN_USAGE
-    bytes_up: int = 0
-    bytes_down: int = 0
+RECENT_RECORDS = 256
+"""Records kept in memory, for whoever asks the process itself."""
+FLUSH_SECONDS = 0.5
+MOST_QUEUED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStatistics:
     outcomes: Mapping[str, int]
     refusals: Mapping[str, int]
+    lost: int
 
 
 class Journal:
-    def __init__(self) -> None:
+    """`store` may be None: then records are counted and logged, and that is all."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
         self.recent: deque[TurnRecord] = deque(maxlen=RECENT_RECORDS)
+        self._queue: deque[TurnRecord] = deque()
         self._outcomes = Counter[str]()
         self._refusals = Counter[str]()
+        self._lost = 0
 
     def record(self, record: TurnRecord) -> None:
         """Note a turn that ended, or an ask that was refused."""
@@ -61,6 +56,11 @@ class Journal:
         self._outcomes[record.outcome.value] += 1
         if record.refusal is not None:
             self._refusals[record.refusal] += 1
+        if self._store is not None:
+            if len(self._queue) < MOST_QUEUED:
+                self._queue.append(record)
+            else:
+                self._lost += 1
         logger.info(
             "%s %s %s %s %.0f ms, tokens in %s, cached %s, out %s",
             record.transport,
@@ -83,10 +83,32 @@ class Journal:
             )
         )
 
+    async def write(self) -> None:
+        """The owner task: write until cancelled, then write the rest."""
+        try:
+            while True:
+                await trio.sleep(FLUSH_SECONDS)
+                if self._queue:
+                    await trio.to_thread.run_sync(self.flush)
+        finally:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is queued. Called by one thread at a time."""
+        if self._store is None or not self._queue:
+            return
+        batch = [self._queue.popleft() for _ in range(len(self._queue))]
+        try:
+            self._store.append(batch)
+        except sqlite3.Error as error:
+            self._lost += len(batch)
+            logger.warning("%d records are lost: %s", len(batch), error)
+
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(
             outcomes=MappingProxyType(dict(self._outcomes)),
             refusals=MappingProxyType(dict(self._refusals)),
+            lost=self._lost,
         )
 
 

@@ -23,7 +23,7 @@ from proxy.upstream.sse import Event
 
 
 class Outcome(StrEnum):
-    """How a turn ended."""
+    """How a turn ended; the last two are what an operator did to a workflow."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -39,6 +39,8 @@ class Outcome(StrEnum):
     CLIENT_STALLED = "client_stalled"
     SHUTDOWN = "shutdown"
     BROKEN = "broken"
+    LISTED = "listed"
+    CLEARED = "cleared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class Ended:
     outcome: Outcome
     final: Event | None = None
     refusal: str | None = None
+    retry_seconds: float | None = None
     detail: str = ""
     rejected: Rejected | None = None
     failure: Failure | None = None

@@ -10,17 +10,16 @@ import signal
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import trio
 
 from proxy.config import Config
 from proxy.config import Server as ServerSettings
+from proxy.control import answer
 from proxy.errors import ConfigError
 from proxy.home import locked, serve_control
 from proxy.runtime import Runtime, open_runtime
 from proxy.server import Server
-from proxy.status import status
 
 logger = logging.getLogger("turnlane")
 
@@ -43,19 +42,12 @@ async def serve(
     with locked(config.home) as control, _listen(config.server) as listening:
         async with open_runtime(config) as runtime, trio.open_nursery() as service:
             service.start_soon(_watch_signals, runtime, service.cancel_scope)
-            answer = partial(_answer, runtime)
-            await service.start(serve_control, control, answer, service)
+            await service.start(serve_control, control, partial(answer, runtime), service)
+            service.start_soon(runtime.journal.write)
             say(_url(listening))
             task_status.started(runtime)
             await Server(runtime).serve(trio.SocketListener(listening), service)
             service.cancel_scope.cancel()
-
-
-def _answer(runtime: Runtime, asked: dict[str, Any]) -> dict[str, Any]:
-    """The commands of the control socket."""
-    if asked.get("command") == "status":
-        return status(runtime)
-    return {"error": f"unknown command {asked.get('command')!r}"}
 
 
 async def _watch_signals(runtime: Runtime, service: trio.CancelScope) -> None:

@@ -9,6 +9,8 @@ import trio
 from proxy import __version__
 from proxy.runtime import Runtime
 
+BUSIEST_ROOTS = 5
+
 
 def status(runtime: Runtime) -> dict[str, Any]:
     """What `/status` answers. Counts are of this process, since it started."""
@@ -24,6 +26,21 @@ def status(runtime: Runtime) -> dict[str, Any]:
         "turns": msgspec.to_builtins(admission.turns),
         "websockets": msgspec.to_builtins(admission.websockets),
         "memory": msgspec.to_builtins(admission.memory),
+        "workflows": {
+            **msgspec.to_builtins(admission.workflows),
+            "busiest": _busiest(runtime),
+        },
         "refusals": dict(journal.refusals),
         "outcomes": dict(journal.outcomes),
     }
+
+
+def _busiest(runtime: Runtime) -> list[dict[str, Any]]:
+    """The roots with the most turns, then with the most sends in the window; as digests."""
+    each = runtime.admission.workflows.each(trio.current_time())
+    order = sorted(
+        each.items(),
+        key=lambda item: (item[1].active, item[1].worker_sends + item[1].interactive_sends),
+        reverse=True,
+    )
+    return [{"root": root, **msgspec.to_builtins(budget)} for root, budget in order[:BUSIEST_ROOTS]]

@@ -19,8 +19,8 @@ import trio
 from lifecycle import AdmissionRefused, Ask, Waiting, open_turn
 from proxy.errors import ClientStalled, UpstreamCut
 from proxy.exchange import Exchange, Progress
-from proxy.journal import TurnRecord
 from proxy.outbox import Ended, Outbox, Outcome
+from proxy.record import TurnRecord
 from proxy.relay import Relay, cut
 from proxy.runtime import Runtime
 from proxy.upstream.base import Failure, UpstreamRequest
@@ -39,7 +39,9 @@ async def run_turn(
             turn.lease.client_stalled_seconds = outbox.stalled_seconds
             progress.ended = await _serve(runtime, exchange, outbox, progress)
     except AdmissionRefused as no:
-        progress.ended = Ended(outcome=Outcome.REFUSED, refusal=no.refusal)
+        progress.ended = Ended(
+            outcome=Outcome.REFUSED, refusal=no.refusal, retry_seconds=no.retry_seconds
+        )
     except Exception:
         # Leaving from here it would cancel the writer, and the client would see no 500.
         logger.exception("a turn failed by a fault of ours")
@@ -65,6 +67,7 @@ def _conclude(
             root=ask.root,
             worker=ask.worker,
             model=progress.model,
+            upstream=progress.upstream,
             attempts=progress.attempts,
             status=progress.status,
             refusal=ended.refusal,
@@ -105,13 +108,18 @@ async def _attempts(
     outbox: Outbox,
     progress: Progress,
 ) -> Ended:
-    while True:
+    """Each send is charged to the workflow; the first one was announced, so it always may be."""
+    assert progress.lease is not None
+    failure: Failure | None = None
+    while progress.lease.sent() or failure is None:
         progress.attempts += 1
         answer = await _attempt(runtime, request, exchange, outbox, progress)
         if isinstance(answer, Ended):
             return answer
-        if not answer.retriable or progress.attempts >= runtime.config.upstream.sends:
-            return Ended(outcome=Outcome.UPSTREAM_FAILED, failure=answer)
+        failure = answer
+        if not failure.retriable or progress.attempts >= runtime.config.upstream.sends:
+            break
+    return Ended(outcome=Outcome.UPSTREAM_FAILED, failure=failure)
 
 
 async def _attempt(
@@ -128,7 +136,7 @@ async def _attempt(
             async with runtime.upstream.open(request) as reply:
                 if isinstance(reply, Failure):
                     return reply
-                progress.status = reply.status
+                progress.status, progress.upstream = reply.status, reply.name
                 relay = Relay(reply, exchange, outbox, progress, settings.silence_seconds)
                 return await relay.run(streamed=request.streamed)
         except UpstreamCut as error:

@@ -1,21 +1,28 @@
-"""App: the ASGI entry. Host and origin, then the route table, and nothing else."""
+"""App: the ASGI entry. Host and origin, preflight, the caller's key, then the route table."""
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
 from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
+from proxy.headers import find, is_bearer_key
 from proxy.ingress import replies
 from proxy.ingress.ask import from_headers
 from proxy.ingress.body import Body
+from proxy.ingress.caller import Stranger, caller
+from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
 from proxy.ingress.deny import deny
 from proxy.ingress.http import Receive, Scope, Send, answer_early, serve_responses
 from proxy.ingress.models import serve_models
 from proxy.ingress.origin import foreign
+from proxy.ingress.reasons import refusal
 from proxy.ingress.websocket import serve_websocket
 from proxy.runtime import Runtime
 from proxy.status import status
+
+logger = logging.getLogger("turnlane")
 
 Handler = Callable[[Runtime, Scope, Receive, Send], Awaitable[None]]
 
@@ -39,6 +46,10 @@ async def _status(runtime: Runtime, scope: Scope, receive: Receive, send: Send) 
 async def _json(send: Send, code: int, document: dict[str, Any]) -> None:
     body = msgspec.json.encode(document)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await _whole(send, code, headers, body)
+
+
+async def _whole(send: Send, code: int, headers: replies.Headers, body: bytes) -> None:
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -64,6 +75,22 @@ _TAKEN: Final = MappingProxyType(
         for _, _, path in _ROUTES
     }
 )
+_OPEN: Final = frozenset({"/healthz", "/readyz"})
+"""What whoever watches the process may ask without a key."""
+_DATA: Final = frozenset({serve_responses, serve_websocket, serve_models})
+"""What goes upstream, and so needs a credential there."""
+
+
+class Sending:
+    """A `send` that knows whether the answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.started = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        self.started = True
+        await self._send(message)
 
 
 class App:
@@ -75,13 +102,33 @@ class App:
         if problem is not None:
             await self._refuse(scope, receive, send, "foreign_origin", problem)
             return
-        method = scope.get("method", "GET")
-        handler: Handler | None = _ROUTES.get((scope["type"], method, scope["path"]))
-        if handler is not None:
-            await handler(self._runtime, scope, receive, send)
-            return
-        reason, detail = _unrouted(scope["type"], method, scope["path"])
-        await self._refuse(scope, receive, send, reason, detail)
+        origin = origin_of(scope)
+        if origin is not None:
+            send = with_cors(send, origin)
+            if is_preflight(scope):
+                await answer_preflight(scope, send)
+                return
+        await self._route(scope, receive, Sending(send))
+
+    async def _route(self, scope: Scope, receive: Receive, sending: Sending) -> None:
+        """Authenticate, then find the handler. A bug in it is logged, and answered if it can be."""
+        try:
+            if scope["path"] not in _OPEN:
+                known = caller(scope["headers"], self._runtime.keys)
+                if isinstance(known, Stranger):
+                    await self._refuse(scope, receive, sending, "unauthorized", known.detail)
+                    return
+                scope["principal"] = known
+            handler, reason, detail = _find(scope)
+            if handler is None:
+                await self._refuse(scope, receive, sending, reason, detail)
+            else:
+                await handler(self._runtime, scope, receive, sending)
+        except Exception:
+            if scope["type"] != "http" or sending.started:
+                raise
+            logger.exception("a request failed")
+            await _whole(sending, *replies.http_form(replies.broken(), close=True))
 
     async def _refuse(
         self, scope: Scope, receive: Receive, send: Send, reason: str, detail: str
@@ -92,13 +139,22 @@ class App:
             return
         codex = from_headers(scope["headers"]).codex
         runtime.journal.refused(reason, transport="http", wall=runtime.wall())
-        no = replies.refusal(runtime, reason, codex=codex, detail=detail)
+        no = refusal(runtime, reason, codex=codex, transport="http", detail=detail)
         await answer_early(runtime, Body(runtime.config.client.body_bytes, 0), receive, send, no)
 
 
-def _unrouted(kind: str, method: str, path: str) -> tuple[str, str]:
+def _find(scope: Scope) -> tuple[Handler | None, str, str]:
+    """The handler of a request, or the reason why there is none, and its detail."""
+    kind, method, path = scope["type"], scope.get("method", "GET"), scope["path"]
     taken = _TAKEN.get(path)
     if taken is None:
-        return "not_found", f"there is nothing at {path[:200]!r}"
-    what = _UPGRADE if kind == "websocket" else method
-    return "method_not_allowed", f"{path} does not take {what}; it takes {', '.join(taken)}"
+        return None, "not_found", f"there is nothing at {path[:200]!r}"
+    handler = _ROUTES.get((kind, method, path))
+    if handler is None:
+        what = _UPGRADE if kind == "websocket" else method
+        detail = f"{path} does not take {what}; it takes {', '.join(taken)}"
+        return None, "method_not_allowed", detail
+    authorization = (find(scope["headers"], b"authorization") or "").encode("latin-1")
+    if handler in _DATA and is_bearer_key(authorization):
+        return None, "no_credential", ""
+    return handler, "", ""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lifecycle import LANE_ID_BYTES, Ask, LaneId, PrincipalId, RootId
+from lifecycle import LANE_ID_BYTES, Ask, LaneId, PrincipalId, RootId, ThreadId
 
 LOCAL: Final = PrincipalId("local")
 """The principal of every request while no keys are configured."""
@@ -73,17 +73,30 @@ class Identity:
             return False
         return not (self.subagent == "guardian" and self.parent == self.session)
 
+    @property
+    def counted(self) -> bool:
+        """Whether the thread counts as a child: reviews come with the work, they are no fan-out."""
+        return self.worker and self.subagent not in ("guardian", "review")
+
     def ask(self, body_bytes: int) -> Ask:
         return Ask(
             principal=self.principal,
             lane=self.lane,
             root=self.root,
+            thread=self._thread_id(self.thread),
+            parent=self._thread_id(self.parent),
             worker=self.worker,
+            counted=self.counted,
             body_bytes=body_bytes,
         )
 
+    def _thread_id(self, name: str | None) -> ThreadId | None:
+        return None if name is None else ThreadId(_digest((self.principal, "thread", name)))
 
-def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Identity:
+
+def from_headers(
+    headers: Iterable[tuple[bytes, bytes]], principal: PrincipalId = LOCAL
+) -> Identity:
     """The identity of an HTTP request, or of a WebSocket's handshake."""
     first: dict[bytes, str] = {}
     for name, value in headers:
@@ -93,7 +106,7 @@ def from_headers(headers: Iterable[tuple[bytes, bytes]]) -> Identity:
         field: next((first[name] for name in names if name in first), None)
         for field, names, _ in _NAMES
     }
-    return _identity(found, LOCAL, codex=any(mark.encode() in first for mark in _CODEX_MARKS))
+    return _identity(found, principal, codex=any(mark.encode() in first for mark in _CODEX_MARKS))
 
 
 def from_frame(metadata: Mapping[str, str], handshake: Identity) -> Identity:

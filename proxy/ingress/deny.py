@@ -3,6 +3,7 @@
 from proxy.ingress import replies
 from proxy.ingress.ask import from_headers
 from proxy.ingress.http import Scope, Send
+from proxy.ingress.reasons import refusal
 from proxy.runtime import Runtime
 
 
@@ -12,7 +13,7 @@ async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: 
     runtime.journal.refused(
         reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
     )
-    no = replies.refusal(runtime, reason, codex=identity.codex, detail=detail)
+    no = refusal(runtime, reason, codex=identity.codex, transport="websocket", detail=detail)
     status, headers, body = replies.http_form(no, close=True)
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

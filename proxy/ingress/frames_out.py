@@ -5,6 +5,7 @@ from typing import Final
 from proxy.headers import metadata_event, rate_limits_event
 from proxy.ingress import replies
 from proxy.ingress.ask import Identity
+from proxy.ingress.reasons import refusal
 from proxy.outbox import Ended, Outcome, Taken
 from proxy.runtime import Runtime
 
@@ -26,8 +27,21 @@ def frames_of(runtime: Runtime, taken: Taken, identity: Identity) -> list[bytes]
     return frames
 
 
-def no_frame(runtime: Runtime, reason: str, identity: Identity, detail: str = "") -> bytes:
-    no = replies.refusal(runtime, reason, codex=identity.codex, detail=detail)
+def no_frame(
+    runtime: Runtime,
+    reason: str,
+    identity: Identity,
+    detail: str = "",
+    retry_seconds: float | None = None,
+) -> bytes:
+    no = refusal(
+        runtime,
+        reason,
+        codex=identity.codex,
+        transport="websocket",
+        detail=detail,
+        retry_seconds=retry_seconds,
+    )
     return replies.frame_form(no)
 
 
@@ -44,7 +58,8 @@ def _last(runtime: Runtime, ended: Ended, identity: Identity) -> bytes | None:
         return replies.frame_form(replies.failed(ended.failure))
     match ended.outcome:
         case Outcome.REFUSED:
-            return no_frame(runtime, ended.refusal or "", identity, ended.detail)
+            reason = ended.refusal or ""
+            return no_frame(runtime, reason, identity, ended.detail, ended.retry_seconds)
         case Outcome.DISPLACED:
             return no_frame(runtime, "displaced", identity)
         case Outcome.CUT:

@@ -21,6 +21,7 @@ from proxy.headers import find, retry_after, upward
 from proxy.ingress import replies
 from proxy.ingress.ask import Identity, from_headers
 from proxy.ingress.body import BadBody, Body, codings, decoded
+from proxy.ingress.reasons import refusal
 from proxy.outbox import Ended, Head, Outbox, Outcome, Taken
 from proxy.runtime import Runtime
 from proxy.shallow import UNREADABLE
@@ -97,7 +98,7 @@ class HttpExchange:
 
 async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
     """`POST /v1/responses`."""
-    identity = from_headers(scope["headers"])
+    identity = from_headers(scope["headers"], scope["principal"])
     client = runtime.config.client
     announced = _content_length(scope)
     applied = codings(find(scope["headers"], b"content-encoding"))
@@ -111,7 +112,13 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
             wall=runtime.wall(),
             principal=identity.principal,
         )
-        no = replies.refusal(runtime, applied.reason, codex=identity.codex, detail=applied.detail)
+        no = refusal(
+            runtime,
+            applied.reason,
+            codex=identity.codex,
+            transport="http",
+            detail=applied.detail,
+        )
         await answer_early(runtime, body, receive, send, no)
         return
     body = Body(client.body_bytes, announced)
@@ -248,12 +255,17 @@ class _Writer:
         if ended.outcome is Outcome.BROKEN:
             return replies.broken()
         reason = ended.refusal or "displaced"
-        return replies.refusal(
-            self._runtime, reason, codex=self._identity.codex, detail=ended.detail
+        return refusal(
+            self._runtime,
+            reason,
+            codex=self._identity.codex,
+            transport="http",
+            detail=ended.detail,
+            retry_seconds=ended.retry_seconds,
         )
 
     def _displaced(self) -> bytes:
-        no = replies.refusal(self._runtime, "displaced", codex=True)
+        no = refusal(self._runtime, "displaced", codex=True, transport="http")
         return replies.failed_event(no).raw
 
 

@@ -1,15 +1,11 @@
-"""What a no looks like: one table of reasons, and its two forms, for HTTP and for a WebSocket.
+"""What a no looks like: its two forms, for HTTP and for a WebSocket, whoever said it.
 
 Rules for this file: an error frame always has a status; a "later" always has a whole number of
-seconds, at least 1; what cannot come true is final. Codex drops the words of a plain 4xx, so a
-final no reaches it as 400 `invalid_prompt`, the only form whose message it shows to its user or,
-for a sub-agent, to the parent model. The true reason stands in the headers.
+seconds, at least 1. The reasons of turnlane's own refusals are in `reasons.py`.
 """
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -17,7 +13,6 @@ import msgspec
 from proxy.headers import retry_after
 from proxy.outbox import Rejected
 from proxy.responses import error_status, readable_error
-from proxy.runtime import Runtime
 from proxy.shallow import UNREADABLE, members, text
 from proxy.upstream.base import Failure
 from proxy.upstream.sse import Event, event_from
@@ -25,12 +20,11 @@ from proxy.upstream.sse import Event, event_from
 Headers = list[tuple[bytes, bytes]]
 
 REFUSAL_HEADER: Final = "x-turnlane-refusal"
-_INVALID: Final = "invalid_request_error"
-_SERVER: Final = "server_error"
+INVALID: Final = "invalid_request_error"
+SERVER: Final = "server_error"
 _UPSTREAM_RETRY_SECONDS: Final = 2
 """Advice for a 5xx without any: Codex would try six times within 7 s, then leave the WebSocket."""
 _CUT_RETRY_SECONDS: Final = 1
-_DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
 _UNSAID: Final = "the upstream reported an error"
 
 
@@ -56,120 +50,11 @@ class No:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rule:
-    status: int
-    code: str
-    message: str
-    type: str = _INVALID
-    retry: int | None = None
-    final: bool = False
-
-
-def _busy(message: str) -> _Rule:
-    return _Rule(status=503, code="server_busy", type=_SERVER, retry=2, message=message)
-
-
-_LOCAL: Final = "turnlane refused this locally and asked no provider: "
-
-_RULES: Final = MappingProxyType(
-    {
-        "turns_at_capacity": _busy("all {turns} turns are taken; one is free when a stream ends."),
-        "lanes_at_capacity": _busy(
-            "all {lanes} lanes are taken ({kept} of them are kept for interactive turns); one is "
-            "free when a conversation's running turn ends."
-        ),
-        "lane_busy": _busy(
-            "this conversation has a turn running (1 at once), and it did not end within "
-            "{settle:g} s; the lane is free when that turn ends."
-        ),
-        "memory_at_capacity": _busy(
-            "the {memory} MiB for bodies and transcripts are taken; they are free as turns end."
-        ),
-        "websockets_at_capacity": _busy(
-            "all {websockets} WebSockets are open; one is free when a client closes its own."
-        ),
-        "draining": _busy(
-            "turnlane is shutting down and admits nothing new; a new one may follow."
-        ),
-        "displaced": _Rule(
-            status=409,
-            code="continued_elsewhere",
-            final=True,
-            message="this turn was continued on another connection.",
-        ),
-        "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
-        "foreign_origin": _Rule(status=403, code="foreign_origin", message="{detail}"),
-        "not_found": _Rule(status=404, code="not_found", message="{detail}"),
-        "method_not_allowed": _Rule(status=405, code="method_not_allowed", message="{detail}"),
-        "body_timeout": _Rule(
-            status=408,
-            code="body_timeout",
-            message="the body was silent for {silent:g} s or not complete after {body:g} s.",
-        ),
-        "too_large": _Rule(
-            status=413,
-            code="too_large",
-            final=True,
-            message="the body is larger than {body_mib} MiB (decompressed likewise).",
-        ),
-        "unsupported_encoding": _Rule(
-            status=415, code="unsupported_encoding", final=True, message="{detail}"
-        ),
-        "unsupported_stream_id": _Rule(
-            status=400, code="unsupported_stream_id", final=True, message="{detail}"
-        ),
-        "unsupported_frame": _Rule(
-            status=400, code="unsupported_frame", final=True, message="{detail}"
-        ),
-        "bad_request": _Rule(status=400, code="bad_request", final=True, message="{detail}"),
-        # Codex answers this code by sending everything again, so it is never disguised.
-        "previous_response_not_found": _Rule(
-            status=400,
-            code="previous_response_not_found",
-            message="this socket has no transcript of {detail}; send the whole input.",
-        ),
-    }
-)
-
-
-def refusal(runtime: Runtime, reason: str, *, codex: bool, detail: str = "") -> No:
-    """Our own no, as this client understands it."""
-    rule = _RULES[reason]
-    limits, client = runtime.config.limits, runtime.config.client
-    message = rule.message.format(
-        detail=detail[:_DETAIL_CHARACTERS],
-        turns=limits.turns,
-        lanes=limits.lanes,
-        kept=limits.lanes_kept,
-        settle=limits.settle_seconds,
-        memory=limits.memory_bytes // 2**20,
-        websockets=limits.websockets,
-        silent=client.body_silent_seconds,
-        body=client.body_seconds,
-        body_mib=client.body_bytes // 2**20,
-    )
-    retry = rule.retry
-    if reason == "draining":
-        retry = math.ceil(runtime.admission.drain_seconds_left) + 2
-    no = No(
-        status=rule.status,
-        type=rule.type,
-        code=rule.code,
-        message=_LOCAL + message,
-        retry_after=retry,
-        reason=reason,
-    )
-    if codex and rule.final:
-        return replace(no, status=400, type=_INVALID, code="invalid_prompt")
-    return no
-
-
 def failed(failure: Failure) -> No:
     """No reply from the upstream, before anything reached the client."""
     return No(
         status=failure.status,
-        type=_SERVER,
+        type=SERVER,
         code=failure.code,
         message=f"turnlane reached no answer upstream: {failure.message}",
         retry_after=_UPSTREAM_RETRY_SECONDS,
@@ -180,7 +65,7 @@ def cut(how: str) -> No:
     """The upstream's stream broke after its first event; a WebSocket has to be told."""
     return No(
         status=502,
-        type=_SERVER,
+        type=SERVER,
         code="upstream_cut",
         message=f"the upstream's stream broke: {how or 'no reason given'}",
         retry_after=_CUT_RETRY_SECONDS,
@@ -191,7 +76,7 @@ def broken() -> No:
     """A bug of ours; the log has it."""
     return No(
         status=500,
-        type=_SERVER,
+        type=SERVER,
         code="internal_error",
         message="turnlane failed on this turn; its log says why.",
         retry_after=_UPSTREAM_RETRY_SECONDS,
@@ -267,7 +152,7 @@ def error_event_frame(data: bytes, wall: float) -> bytes:
         return frame_form(cut("an error event that is no JSON"))
     status = error_status(event) or 502
     code, message = text(event, "code"), text(event, "message")
-    error: object = {"type": code or _SERVER, "code": code, "message": message or _UNSAID}
+    error: object = {"type": code or SERVER, "code": code, "message": message or _UNSAID}
     if "error" in event:
         error = readable_error(event["error"], message or _UNSAID)
     headers = _texts(event.get("headers"))

@@ -21,7 +21,7 @@ import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Reservation, Waiting
 from proxy.frames import Create, Ignored, Interrupt, read_frame
-from proxy.ingress.ask import from_frame, from_headers
+from proxy.ingress.ask import LOCAL, from_frame, from_headers
 from proxy.ingress.deny import deny
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.ingress.http import Receive, Scope, Send
@@ -34,6 +34,7 @@ from proxy.turns import run_turn
 from proxy.upstream.sse import Event
 
 GOING_AWAY: Final = 1001
+POLICY: Final = 1008
 TOO_BIG: Final = 1009
 TRY_AGAIN_LATER: Final = 1013
 _UNWRITTEN: Final = 64
@@ -90,7 +91,7 @@ class Socket:
         self._runtime = runtime
         self._headers = scope["headers"]
         self._query: bytes = scope["query_string"]
-        self._identity = from_headers(self._headers)
+        self._identity = from_headers(self._headers, scope["principal"])
         self._peer: Peer = scope["state"]["peer"]
         self._peer.watch_unfinished(self._meter)
         self._current: SocketTurn | None = None
@@ -110,11 +111,18 @@ class Socket:
         injected = 0 if self._current is None else self._current.outbox.injected
         if self._to_write.statistics().current_buffer_used + injected > _UNWRITTEN - _ANSWERS:
             return False
-        if text is None:
+        if not self._may_still_call():
+            self._refuse("unauthorized", "this key was revoked")
+            self._to_write.send_nowait(_Close(POLICY))
+        elif text is None:
             self._refuse("unsupported_frame", "binary frames are not part of this protocol")
         else:
             self._hear_text(text.encode("utf-8", "surrogatepass"), connection)
         return True
+
+    def _may_still_call(self) -> bool:
+        principal = self._identity.principal
+        return principal == LOCAL or self._runtime.keys.knows(principal)
 
     def _hear_text(self, frame: bytes, connection: trio.Nursery) -> None:
         self._meter(0)

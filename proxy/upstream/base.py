@@ -35,6 +35,8 @@ class UpstreamReply(Protocol):
 
     status: int
     headers: Headers
+    name: str
+    """Which upstream answered: its host."""
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises UpstreamCut."""

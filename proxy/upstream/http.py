@@ -51,6 +51,7 @@ class HttpReply:
         self._response = response
         self.status = response.status_code
         self.headers: Headers = response.headers.raw
+        self.name = response.url.host
         self._chunks = response.aiter_raw()
 
     async def read(self) -> bytes:

@@ -5,6 +5,7 @@ import pytest
 from lifecycle import Ask, Granted, LeaseId, Ledger, Limits, Refusal, Refused, Reservation, Waiting
 from tests.lifecycle.asks import ask, lane
 
+NOW = 0.0
 BUSY = Refused(Refusal.LANE_BUSY)
 NO_LANE = Refused(Refusal.LANES_AT_CAPACITY)
 NO_TURN = Refused(Refusal.TURNS_AT_CAPACITY)
@@ -18,7 +19,7 @@ def ledger() -> Ledger:
 
 
 def granted(ledger: Ledger, *asks: Ask) -> list[LeaseId]:
-    answers = [ledger.ask(ask) for ask in asks]
+    answers = [ledger.ask(ask, NOW) for ask in asks]
     leases = [answer.lease_id for answer in answers if isinstance(answer, Granted)]
     assert len(leases) == len(asks), answers
     return leases
@@ -53,7 +54,7 @@ def test_64_lanes_retain_2048_bytes_and_the_65th_is_refused_without_one_more(
     leases = lanes_filled(ledger, 64)
     full = books(ledger)
 
-    assert ledger.ask(ask(64)) == NO_LANE
+    assert ledger.ask(ask(64), NOW) == NO_LANE
     assert books(ledger) == full == (64, 2048, 64, 0)
     assert ledger.holders(lane(64)) == frozenset()
     for lease_id in leases:
@@ -74,7 +75,7 @@ def test_32_lanes_retain_1024_bytes_and_none_afterwards(ledger: Ledger) -> None:
 
 def test_a_lane_given_back_makes_room_for_the_one_that_was_refused(ledger: Ledger) -> None:
     leases = lanes_filled(ledger, 64)
-    ledger.ask(ask(64))
+    ledger.ask(ask(64), NOW)
     ledger.give_back(leases[17])
 
     granted(ledger, ask(64))
@@ -91,29 +92,29 @@ def test_256_anonymous_turns_overlap_without_a_lane_and_the_257th_is_refused(
 ) -> None:
     granted(ledger, *(ask() for _ in range(256)))
 
-    assert ledger.ask(ask()) == NO_TURN
-    assert ledger.ask(ask(1)) == NO_TURN
+    assert ledger.ask(ask(), NOW) == NO_TURN
+    assert ledger.ask(ask(1), NOW) == NO_TURN
     assert books(ledger) == (0, 0, 256, 0)
 
 
 def test_eight_lanes_are_kept_for_interactive_turns(ledger: Ledger) -> None:
     lanes_filled(ledger, 56, worker=True)
 
-    assert ledger.ask(ask(99, worker=True)) == NO_LANE
+    assert ledger.ask(ask(99, worker=True), NOW) == NO_LANE
     granted(ledger, *(ask(n) for n in range(56, 64)))
-    assert ledger.ask(ask(99)) == NO_LANE
+    assert ledger.ask(ask(99), NOW) == NO_LANE
 
 
 def test_interactive_turns_may_have_every_lane(ledger: Ledger) -> None:
     lanes_filled(ledger, 64)
 
-    assert ledger.ask(ask(99, worker=True)) == NO_LANE
+    assert ledger.ask(ask(99, worker=True), NOW) == NO_LANE
 
 
 def test_a_worker_has_no_lane_once_interactive_turns_and_workers_hold_all(ledger: Ledger) -> None:
     granted(ledger, *(ask(n, worker=n < 40) for n in range(64)))
 
-    assert ledger.ask(ask(99, worker=True)) == NO_LANE
+    assert ledger.ask(ask(99, worker=True), NOW) == NO_LANE
 
 
 def test_an_anonymous_worker_needs_no_lane(ledger: Ledger) -> None:
@@ -125,17 +126,17 @@ def test_an_anonymous_worker_needs_no_lane(ledger: Ledger) -> None:
 def test_a_lane_stays_a_worker_s_while_it_passes_from_lease_to_lease() -> None:
     ledger = Ledger(Limits(lanes=3, lanes_kept=1))
     first, _ = granted(ledger, ask(0, worker=True), ask(1, worker=True))
-    ledger.succeed(first, ask(0))
+    ledger.succeed(first, ask(0), NOW)
     ledger.give_back(first)
 
-    assert ledger.ask(ask(2, worker=True)) == NO_LANE
+    assert ledger.ask(ask(2, worker=True), NOW) == NO_LANE
     granted(ledger, ask(2))
 
 
 def test_a_worker_that_inherits_an_interactive_lane_takes_none_from_the_workers() -> None:
     ledger = Ledger(Limits(lanes=3, lanes_kept=1))
     first, _ = granted(ledger, ask(0), ask(1, worker=True))
-    ledger.succeed(first, ask(0, worker=True))
+    ledger.succeed(first, ask(0, worker=True), NOW)
     ledger.give_back(first)
 
     granted(ledger, ask(2, worker=True))
@@ -145,7 +146,7 @@ def test_bodies_beyond_the_memory_gate_are_refused(ledger: Ledger) -> None:
     granted(ledger, ask(1, body_bytes=256 * 2**20))
     full = books(ledger)
 
-    assert ledger.ask(ask(2, body_bytes=1)) == NO_MEMORY
+    assert ledger.ask(ask(2, body_bytes=1), NOW) == NO_MEMORY
     assert books(ledger) == full == (1, 32, 1, 256 * 2**20)
     granted(ledger, ask(2))
 
@@ -164,24 +165,24 @@ def test_the_reasons_to_refuse_have_an_order() -> None:
     ledger = Ledger(Limits(turns=2, lanes=1, lanes_kept=0, memory_bytes=10))
     (named,) = granted(ledger, ask(0))
     granted(ledger, ask(body_bytes=10))
-    waiting(ledger.ask(ask(0)))
+    waiting(ledger.ask(ask(0), NOW))
 
-    assert ledger.ask(ask(0, body_bytes=1)) == BUSY
-    assert ledger.ask(ask(1, body_bytes=1)) == NO_LANE
-    assert ledger.ask(ask(body_bytes=1)) == NO_TURN
+    assert ledger.ask(ask(0, body_bytes=1), NOW) == BUSY
+    assert ledger.ask(ask(1, body_bytes=1), NOW) == NO_LANE
+    assert ledger.ask(ask(body_bytes=1), NOW) == NO_TURN
     ledger.give_back(named)
     heir = next(iter(ledger.holders(lane(0))))
     ledger.give_back(heir)
-    assert ledger.ask(ask(1, body_bytes=1)) == NO_MEMORY
+    assert ledger.ask(ask(1, body_bytes=1), NOW) == NO_MEMORY
     ledger.draining = True
-    assert ledger.ask(ask(0)) == Refused(Refusal.DRAINING)
-    assert ledger.succeed(named, ask(0)) == Refused(Refusal.DRAINING)
+    assert ledger.ask(ask(0), NOW) == Refused(Refusal.DRAINING)
+    assert ledger.succeed(named, ask(0), NOW) == Refused(Refusal.DRAINING)
 
 
 def test_refusals_are_counted_and_those_of_lanes_apart(ledger: Ledger) -> None:
     lanes_filled(ledger, 64)
-    waiting(ledger.ask(ask(1)))
-    answers = [ledger.ask(x) for x in (ask(1), ask(64), ask(body_bytes=2**30))]
+    waiting(ledger.ask(ask(1), NOW))
+    answers = [ledger.ask(x, NOW) for x in (ask(1), ask(64), ask(body_bytes=2**30))]
     now = ledger.statistics()
 
     assert answers == [BUSY, NO_LANE, NO_MEMORY]
@@ -196,7 +197,7 @@ def test_the_successor_holds_the_lane_in_the_step_that_gives_it_back() -> None:
     events: list[tuple[str, LeaseId]] = []
     ledger = Ledger(Limits(), lambda what, lease_id: events.append((what, lease_id)))
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.ask(ask(1)))
+    second = waiting(ledger.ask(ask(1), NOW))
 
     assert ledger.give_back(first) is second
     assert second.lease_id is not None
@@ -208,31 +209,31 @@ def test_the_successor_holds_the_lane_in_the_step_that_gives_it_back() -> None:
 
 def test_a_lane_has_one_successor_and_refuses_the_second(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.ask(ask(1)))
+    second = waiting(ledger.ask(ask(1), NOW))
 
-    assert ledger.ask(ask(1)) == BUSY
-    assert ledger.succeed(first, ask(1)) == BUSY
+    assert ledger.ask(ask(1), NOW) == BUSY
+    assert ledger.succeed(first, ask(1), NOW) == BUSY
     assert ledger.give_back(first) is second
 
 
 def test_whoever_waits_needs_no_turn_of_its_own() -> None:
     ledger = Ledger(Limits(turns=1))
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.ask(ask(1)))
+    second = waiting(ledger.ask(ask(1), NOW))
 
-    assert ledger.ask(ask()) == NO_TURN
+    assert ledger.ask(ask(), NOW) == NO_TURN
     ledger.give_back(first)
-    assert ledger.ask(ask()) == NO_TURN
+    assert ledger.ask(ask(), NOW) == NO_TURN
     assert second.lease_id is not None
 
 
 def test_whoever_waits_has_set_aside_what_its_body_needs_beyond_the_earlier_one() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1, body_bytes=60))
-    waiting(ledger.ask(ask(1, body_bytes=90)))
+    waiting(ledger.ask(ask(1, body_bytes=90), NOW))
 
     assert books(ledger)[3] == 90
-    assert ledger.ask(ask(2, body_bytes=11)) == NO_MEMORY
+    assert ledger.ask(ask(2, body_bytes=11), NOW) == NO_MEMORY
     ledger.give_back(first)
     assert books(ledger)[3] == 90
 
@@ -240,7 +241,7 @@ def test_whoever_waits_has_set_aside_what_its_body_needs_beyond_the_earlier_one(
 def test_whoever_waits_with_a_smaller_body_sets_nothing_aside() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1, body_bytes=100))
-    waiting(ledger.ask(ask(1, body_bytes=30)))
+    waiting(ledger.ask(ask(1, body_bytes=30), NOW))
 
     assert books(ledger)[3] == 100
     ledger.give_back(first)
@@ -251,14 +252,14 @@ def test_a_body_that_does_not_fit_beside_the_others_does_not_wait() -> None:
     ledger = Ledger(SMALL)
     granted(ledger, ask(1, body_bytes=60), ask(2, body_bytes=20))
 
-    assert ledger.ask(ask(1, body_bytes=81)) == NO_MEMORY
-    waiting(ledger.ask(ask(1, body_bytes=80)))
+    assert ledger.ask(ask(1, body_bytes=81), NOW) == NO_MEMORY
+    waiting(ledger.ask(ask(1, body_bytes=80), NOW))
 
 
 def test_whoever_stops_waiting_leaves_nothing_behind() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1, body_bytes=10))
-    second = waiting(ledger.ask(ask(1, body_bytes=100)))
+    second = waiting(ledger.ask(ask(1, body_bytes=100), NOW))
     ledger.abandon(second)
 
     assert books(ledger) == (1, 32, 1, 10)
@@ -269,13 +270,13 @@ def test_whoever_stops_waiting_leaves_nothing_behind() -> None:
 def test_sharing_a_lane_asks_for_a_turn_and_memory_and_for_no_lane() -> None:
     ledger = Ledger(Limits(turns=3, lanes=1, lanes_kept=0, memory_bytes=100))
     granted(ledger, ask(1, body_bytes=40))
-    shared = ledger.share(waiting(ledger.ask(ask(1, body_bytes=50))))
+    shared = ledger.share(waiting(ledger.ask(ask(1, body_bytes=50), NOW)), NOW)
 
     assert isinstance(shared, Granted)
     assert books(ledger) == (1, 32, 2, 90)
-    assert ledger.share(waiting(ledger.ask(ask(1, body_bytes=11)))) == NO_MEMORY
+    assert ledger.share(waiting(ledger.ask(ask(1, body_bytes=11), NOW)), NOW) == NO_MEMORY
     granted(ledger, ask())
-    assert ledger.share(waiting(ledger.ask(ask(1)))) == NO_TURN
+    assert ledger.share(waiting(ledger.ask(ask(1), NOW)), NOW) == NO_TURN
     assert books(ledger) == (1, 32, 3, 90)
     ledger.give_back(shared.lease_id)
     assert books(ledger) == (1, 32, 2, 40)
@@ -292,11 +293,11 @@ def test_a_shared_lane_has_one_successor_too(ledger: Ledger) -> None:
 
 def test_in_a_shared_lane_one_waits_for_the_oldest_that_nobody_follows(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
-    second = ledger.share(waiting(ledger.ask(ask(1))))
+    second = ledger.share(waiting(ledger.ask(ask(1), NOW)), NOW)
     assert isinstance(second, Granted)
-    ledger.succeed(first, ask())
+    ledger.succeed(first, ask(), NOW)
 
-    assert waiting(ledger.ask(ask(1))).earlier == second.lease_id
+    assert waiting(ledger.ask(ask(1), NOW)).earlier == second.lease_id
 
 
 # Replacing the turn of one's own connection.
@@ -305,9 +306,9 @@ def test_in_a_shared_lane_one_waits_for_the_oldest_that_nobody_follows(ledger: L
 def test_a_turn_passes_everything_on_to_the_one_that_replaces_it() -> None:
     ledger = Ledger(Limits(turns=1, lanes=1, lanes_kept=0, memory_bytes=10))
     (first,) = granted(ledger, ask(1, body_bytes=10))
-    second = waiting(ledger.succeed(first, ask(1, body_bytes=10)))
+    second = waiting(ledger.succeed(first, ask(1, body_bytes=10), NOW))
 
-    assert (ledger.ask(ask()), ledger.ask(ask(2))) == (NO_TURN, NO_LANE)
+    assert (ledger.ask(ask(), NOW), ledger.ask(ask(2), NOW)) == (NO_TURN, NO_LANE)
     assert ledger.give_back(first) is second
     assert books(ledger) == (1, 32, 1, 10)
 
@@ -317,7 +318,7 @@ def test_a_replacement_that_does_not_fit_is_refused_and_the_earlier_turn_runs_on
     (first,) = granted(ledger, ask(1, body_bytes=60))
     before = books(ledger)
 
-    assert ledger.succeed(first, ask(1, body_bytes=101)) == NO_MEMORY
+    assert ledger.succeed(first, ask(1, body_bytes=101), NOW) == NO_MEMORY
     assert books(ledger) == before
     assert ledger.holders(lane(1)) == {first}
     assert ledger.give_back(first) is None
@@ -326,9 +327,9 @@ def test_a_replacement_that_does_not_fit_is_refused_and_the_earlier_turn_runs_on
 def test_a_replacement_in_another_lane_reserves_that_lane_at_once() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.succeed(first, ask(2)))
+    second = waiting(ledger.succeed(first, ask(2), NOW))
 
-    assert ledger.ask(ask(2)) == BUSY
+    assert ledger.ask(ask(2), NOW) == BUSY
     assert books(ledger) == (1, 32, 1, 0)
     ledger.give_back(first)
     assert second.lease_id is not None
@@ -340,11 +341,11 @@ def test_a_replacement_in_another_lane_reserves_that_lane_at_once() -> None:
 def test_a_replacement_may_change_lanes_when_all_are_taken_and_takes_none_beyond() -> None:
     ledger = Ledger(SMALL)
     first, *_ = lanes_filled(ledger, 3)
-    second = waiting(ledger.succeed(first, ask(7)))
+    second = waiting(ledger.succeed(first, ask(7), NOW))
 
-    assert ledger.ask(ask(8)) == NO_LANE
+    assert ledger.ask(ask(8), NOW) == NO_LANE
     ledger.give_back(first)
-    assert ledger.ask(ask(8)) == NO_LANE
+    assert ledger.ask(ask(8), NOW) == NO_LANE
     assert second.lease_id is not None
     ledger.give_back(second.lease_id)
     granted(ledger, ask(8))
@@ -352,19 +353,19 @@ def test_a_replacement_may_change_lanes_when_all_are_taken_and_takes_none_beyond
 
 def test_the_lane_that_a_replacement_leaves_is_nobody_s_to_wait_for(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.succeed(first, ask(2)))
+    second = waiting(ledger.succeed(first, ask(2), NOW))
 
-    assert ledger.ask(ask(1)) == BUSY
+    assert ledger.ask(ask(1), NOW) == BUSY
     assert ledger.give_back(first) is second
     granted(ledger, ask(1))
 
 
 def test_a_replacement_cannot_have_a_lane_that_others_hold_or_will(ledger: Ledger) -> None:
     first, _, third = granted(ledger, ask(1), ask(2), ask(3))
-    waiting(ledger.succeed(third, ask(4)))
+    waiting(ledger.succeed(third, ask(4), NOW))
 
-    assert ledger.succeed(first, ask(2)) == BUSY
-    assert ledger.succeed(first, ask(4)) == BUSY
+    assert ledger.succeed(first, ask(2), NOW) == BUSY
+    assert ledger.succeed(first, ask(4), NOW) == BUSY
     assert ledger.give_back(first) is None
 
 
@@ -373,33 +374,33 @@ def test_a_replacement_of_an_anonymous_turn_needs_a_lane_that_is_left() -> None:
     (first,) = granted(ledger, ask())
     lanes_filled(ledger, 3)
 
-    assert ledger.succeed(first, ask(7)) == NO_LANE
+    assert ledger.succeed(first, ask(7), NOW) == NO_LANE
     ledger.give_back(next(iter(ledger.holders(lane(0)))))
-    waiting(ledger.succeed(first, ask(7)))
-    assert ledger.ask(ask(0)) == NO_LANE
+    waiting(ledger.succeed(first, ask(7), NOW))
+    assert ledger.ask(ask(0), NOW) == NO_LANE
 
 
 def test_a_replacement_that_leaves_a_shared_lane_needs_another_one() -> None:
     ledger = Ledger(Limits(lanes=1, lanes_kept=0))
     (first,) = granted(ledger, ask(1))
-    ledger.share(waiting(ledger.ask(ask(1))))
+    ledger.share(waiting(ledger.ask(ask(1), NOW)), NOW)
 
-    assert ledger.succeed(first, ask(2)) == NO_LANE
+    assert ledger.succeed(first, ask(2), NOW) == NO_LANE
 
 
 def test_a_worker_does_not_replace_an_interactive_turn_to_get_a_lane_kept_for_those() -> None:
     ledger = Ledger(SMALL)
     interactive, worker, _ = granted(ledger, ask(0), ask(1, worker=True), ask(2, worker=True))
 
-    assert ledger.succeed(interactive, ask(7, worker=True)) == NO_LANE
-    waiting(ledger.succeed(worker, ask(7, worker=True)))
+    assert ledger.succeed(interactive, ask(7, worker=True), NOW) == NO_LANE
+    waiting(ledger.succeed(worker, ask(7, worker=True), NOW))
 
 
 def test_a_replacement_without_a_lane_gives_up_that_of_the_earlier_turn(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.succeed(first, ask()))
+    second = waiting(ledger.succeed(first, ask(), NOW))
 
-    assert ledger.ask(ask(1)) == BUSY
+    assert ledger.ask(ask(1), NOW) == BUSY
     assert ledger.give_back(first) is second
     assert books(ledger) == (0, 0, 1, 0)
 
@@ -407,8 +408,8 @@ def test_a_replacement_without_a_lane_gives_up_that_of_the_earlier_turn(ledger: 
 def test_a_third_turn_takes_the_place_of_the_one_that_waits() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1, body_bytes=10))
-    second = waiting(ledger.succeed(first, ask(1, body_bytes=100)))
-    third = waiting(ledger.succeed(first, ask(1, body_bytes=90), instead_of=second))
+    second = waiting(ledger.succeed(first, ask(1, body_bytes=100), NOW))
+    third = waiting(ledger.succeed(first, ask(1, body_bytes=90), NOW, instead_of=second))
 
     assert (second.superseded, third.superseded) == (True, False)
     assert books(ledger)[3] == 90
@@ -420,10 +421,10 @@ def test_a_third_turn_has_the_lane_that_the_second_had_set_aside() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask())
     granted(ledger, ask(0), ask(1))
-    second = waiting(ledger.succeed(first, ask(7)))
-    third = waiting(ledger.succeed(first, ask(8), instead_of=second))
+    second = waiting(ledger.succeed(first, ask(7), NOW))
+    third = waiting(ledger.succeed(first, ask(8), NOW, instead_of=second))
 
-    assert ledger.ask(ask(7)) == NO_LANE
+    assert ledger.ask(ask(7), NOW) == NO_LANE
     assert ledger.give_back(first) is third
     assert ledger.holders(lane(8)) == {third.lease_id}
 
@@ -431,9 +432,9 @@ def test_a_third_turn_has_the_lane_that_the_second_had_set_aside() -> None:
 def test_a_third_turn_that_does_not_fit_leaves_the_second_waiting() -> None:
     ledger = Ledger(SMALL)
     (first,) = granted(ledger, ask(1, body_bytes=10))
-    second = waiting(ledger.succeed(first, ask(1, body_bytes=50)))
+    second = waiting(ledger.succeed(first, ask(1, body_bytes=50), NOW))
 
-    assert ledger.succeed(first, ask(1, body_bytes=101), instead_of=second) == NO_MEMORY
+    assert ledger.succeed(first, ask(1, body_bytes=101), NOW, instead_of=second) == NO_MEMORY
     assert (books(ledger)[3], second.superseded) == (50, False)
     assert ledger.give_back(first) is second
 
@@ -442,19 +443,19 @@ def test_a_third_turn_follows_the_second_if_that_was_granted_in_the_meantime(
     ledger: Ledger,
 ) -> None:
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.succeed(first, ask(1)))
+    second = waiting(ledger.succeed(first, ask(1), NOW))
     ledger.give_back(first)
-    third = waiting(ledger.succeed(first, ask(1), instead_of=second))
+    third = waiting(ledger.succeed(first, ask(1), NOW, instead_of=second))
 
     assert (third.earlier, second.superseded) == (second.lease_id, False)
 
 
 def test_whoever_has_a_successor_gets_another_one_only_in_its_place(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
-    second = waiting(ledger.succeed(first, ask(1)))
+    second = waiting(ledger.succeed(first, ask(1), NOW))
 
-    assert ledger.succeed(first, ask(1)) == BUSY
-    assert ledger.succeed(first, ask(2)) == BUSY
+    assert ledger.succeed(first, ask(1), NOW) == BUSY
+    assert ledger.succeed(first, ask(2), NOW) == BUSY
     assert ledger.give_back(first) is second
 
 
@@ -469,9 +470,9 @@ def test_a_waiting_ask_may_make_others_give_way_and_a_refused_one_may_not() -> N
     assert reservation is not None
     kept.append(reservation)
 
-    assert ledger.ask(ask(1, body_bytes=101)) == NO_MEMORY
+    assert ledger.ask(ask(1, body_bytes=101), NOW) == NO_MEMORY
     assert (kept, books(ledger)[3]) == ([reservation], 70)
-    waiting(ledger.ask(ask(1, body_bytes=100)))
+    waiting(ledger.ask(ask(1, body_bytes=100), NOW))
     assert (kept, books(ledger)[3]) == ([], 100)
 
 
@@ -487,15 +488,15 @@ def test_a_lease_is_given_back_once(ledger: Ledger) -> None:
     with pytest.raises(KeyError):
         ledger.grow(first, 1)
     with pytest.raises(KeyError):
-        ledger.succeed(first, ask(1))
+        ledger.succeed(first, ask(1), NOW)
     assert books(ledger) == (0, 0, 0, 0)
 
 
 def test_what_was_granted_superseded_or_abandoned_cannot_be_abandoned(ledger: Ledger) -> None:
     first, other = granted(ledger, ask(1), ask(2))
-    superseded = waiting(ledger.succeed(first, ask(1)))
-    successor = waiting(ledger.succeed(first, ask(1), instead_of=superseded))
-    abandoned = waiting(ledger.ask(ask(2)))
+    superseded = waiting(ledger.succeed(first, ask(1), NOW))
+    successor = waiting(ledger.succeed(first, ask(1), NOW, instead_of=superseded))
+    abandoned = waiting(ledger.ask(ask(2), NOW))
     ledger.abandon(abandoned)
     with pytest.raises(RuntimeError, match="waits no longer"):
         ledger.abandon(superseded)

@@ -1,0 +1,115 @@
+"""Control: the operator's commands, on the running process's own objects.
+
+A running turnlane is the only writer of its home, so commands reach it over its control socket.
+Those about keys also work while none runs: then this process takes the home's lock and does it.
+"""
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import trio
+
+from lifecycle import RootId
+from proxy.home import CONTROL_NAME, control_path, locked
+from proxy.keys import Key, KeyRing
+from proxy.outbox import Outcome
+from proxy.record import TurnRecord
+from proxy.runtime import Runtime
+from proxy.status import status
+
+ANSWER_SECONDS = 10.0
+
+Answer = dict[str, Any]
+
+
+class NotRunning(Exception):  # noqa: N818
+    """No turnlane holds this home."""
+
+
+def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
+    """Carry out one command. What cannot be done is said under `error`."""
+    match asked:
+        case {"command": "status"}:
+            return status(runtime)
+        case {"command": "workflows"}:
+            _note(runtime, Outcome.LISTED, None)
+            return {"workflows": _workflows(runtime)}
+        case {"command": "workflows.clear", "root": str(root)}:
+            return _clear(runtime, root)
+        case _:
+            return about_keys(runtime.keys, asked)
+
+
+def about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+    match asked:
+        case {"command": "keys.add", "name": str(name)}:
+            try:
+                made = keys.add(name)
+            except ValueError as error:
+                return {"error": str(error)}
+            return {"key": _shown(made.key), "secret": made.secret}
+        case {"command": "keys.list"}:
+            return {"keys": [_shown(key) for key in keys.all()]}
+        case {"command": "keys.revoke", "id": str(key_id)}:
+            return {"revoked": key_id} if keys.revoke(key_id) else {"error": f"no key {key_id}"}
+        case _:
+            return {"error": f"unknown command {asked.get('command')!r}"}
+
+
+def ask(home: Path, command: Mapping[str, Any]) -> Answer:
+    """Send a command to the turnlane that holds `home`. Raises NotRunning."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+        peer.settimeout(ANSWER_SECONDS)
+        try:
+            peer.connect(control_path(home))
+            peer.sendall(msgspec.json.encode(command) + b"\n")
+            line = b""
+            while not line.endswith(b"\n") and (piece := peer.recv(65536)):
+                line += piece
+        except OSError as error:
+            raise NotRunning(str(home / CONTROL_NAME)) from error
+    return msgspec.json.decode(line, type=Answer)
+
+
+def ask_about_keys(home: Path, command: Mapping[str, Any]) -> Answer:
+    """A command about keys, whether or not a turnlane runs. Raises ConfigError."""
+    try:
+        return ask(home, command)
+    except NotRunning:
+        with locked(home):
+            return about_keys(KeyRing(home), command)
+
+
+def _workflows(runtime: Runtime) -> list[Answer]:
+    each = runtime.admission.workflows.each(trio.current_time())
+    return [{"root": root, **msgspec.to_builtins(budget)} for root, budget in each.items()]
+
+
+def _clear(runtime: Runtime, named: str) -> Answer:
+    """A root may be named by the beginning of its digest, if that is one root's alone."""
+    tracked = runtime.admission.workflows.each(trio.current_time())
+    found = [root for root in tracked if root.startswith(named)]
+    if len(found) != 1 or not named:
+        return {"error": f"{len(found)} tracked roots begin with {named!r}"}
+    runtime.admission.workflows.clear(found[0])
+    _note(runtime, Outcome.CLEARED, found[0])
+    return {"cleared": found[0]}
+
+
+def _note(runtime: Runtime, outcome: Outcome, root: RootId | None) -> None:
+    runtime.journal.record(
+        TurnRecord(
+            wall=runtime.wall(),
+            principal="operator",
+            transport="control",
+            outcome=outcome,
+            root=root,
+        )
+    )
+
+
+def _shown(key: Key) -> Answer:
+    return {"id": key.id, "name": key.name, "created": key.created}

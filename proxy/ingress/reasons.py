@@ -1,0 +1,193 @@
+"""Reasons: the one table of why turnlane itself says no, with status, code, words and advice.
+
+Codex drops the words of a plain 4xx, so a final no reaches it as 400 `invalid_prompt`, the only
+form whose message it shows to its user or, for a sub-agent, to the parent model. The true reason
+stands in the headers.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from proxy.ingress.replies import INVALID, SERVER, No
+from proxy.runtime import Runtime
+
+WAITABLE_SECONDS: Final = 75
+"""The longest advice that Codex was seen to wait out; what takes longer is final."""
+_LIMITED: Final = "rate_limit_error"
+_DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
+_OVER_HTTP: Final = "http"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    status: int
+    code: str
+    message: str
+    type: str = INVALID
+    retry: int | None = None
+    final: bool = False
+
+
+def _busy(message: str) -> _Rule:
+    return _Rule(status=503, code="server_busy", type=SERVER, retry=2, message=message)
+
+
+def _budget(message: str) -> _Rule:
+    """Retried when the window rolls far enough soon; else final."""
+    return _Rule(status=429, code="workflow_budget_exhausted", type=_LIMITED, message=message)
+
+
+_LOCAL: Final = "turnlane refused this locally and asked no provider: "
+
+_RULES: Final = MappingProxyType(
+    {
+        "turns_at_capacity": _busy("all {turns} turns are taken; one is free when a stream ends."),
+        "lanes_at_capacity": _busy(
+            "all {lanes} lanes are taken ({kept} of them are kept for interactive turns); one is "
+            "free when a conversation's running turn ends."
+        ),
+        "lane_busy": _busy(
+            "this conversation has a turn running (1 at once), and it did not end within "
+            "{settle:g} s; the lane is free when that turn ends."
+        ),
+        "memory_at_capacity": _busy(
+            "the {memory} MiB for bodies and transcripts are taken; they are free as turns end."
+        ),
+        "websockets_at_capacity": _busy(
+            "all {websockets} WebSockets are open; one is free when a client closes its own."
+        ),
+        "draining": _busy(
+            "turnlane is shutting down and admits nothing new; a new one may follow."
+        ),
+        "displaced": _Rule(
+            status=409,
+            code="continued_elsewhere",
+            final=True,
+            message="this turn was continued on another connection.",
+        ),
+        "workflow_concurrency_exhausted": _Rule(
+            status=429,
+            code="queue_capacity_exceeded",
+            type=_LIMITED,
+            retry=5,
+            message="this task may run {w_turns} turns at once, {w_kept} of them kept for the "
+            "conversation itself, and has none left for this one; one is free when a sub-agent's "
+            "stream ends.",
+        ),
+        "workflow_sends_exhausted": _budget(
+            "this task has used up its sends to providers: {w_sends} by sub-agents, {w_all} in "
+            "all, in {w_minutes:g} min; they come back as that time passes."
+        ),
+        "workflow_children_exhausted": _budget(
+            "this task has had {w_children} different sub-agents in {w_minutes:g} min; a further "
+            "one may come as that time passes. Sub-agents that it has had may go on."
+        ),
+        "workflow_tracking_exhausted": _Rule(
+            status=503,
+            code="server_busy",
+            type=SERVER,
+            retry=5,
+            message="{w_roots} tasks are tracked, and none of them can be forgotten now; one can "
+            "when it is idle and within its budget.",
+        ),
+        "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
+        "no_credential": _Rule(
+            status=401,
+            code="no_credential",
+            message="this request brings a turnlane key but no credential for a provider, and no "
+            "account is configured to serve it.",
+        ),
+        "foreign_origin": _Rule(status=403, code="foreign_origin", message="{detail}"),
+        "not_found": _Rule(status=404, code="not_found", message="{detail}"),
+        "method_not_allowed": _Rule(status=405, code="method_not_allowed", message="{detail}"),
+        "body_timeout": _Rule(
+            status=408,
+            code="body_timeout",
+            message="the body was silent for {silent:g} s or not complete after {body:g} s.",
+        ),
+        "too_large": _Rule(
+            status=413,
+            code="too_large",
+            final=True,
+            message="the body is larger than {body_mib} MiB (decompressed likewise).",
+        ),
+        "unsupported_encoding": _Rule(
+            status=415, code="unsupported_encoding", final=True, message="{detail}"
+        ),
+        "unsupported_stream_id": _Rule(
+            status=400, code="unsupported_stream_id", final=True, message="{detail}"
+        ),
+        "unsupported_frame": _Rule(
+            status=400, code="unsupported_frame", final=True, message="{detail}"
+        ),
+        "bad_request": _Rule(status=400, code="bad_request", final=True, message="{detail}"),
+        # Codex answers this code by sending everything again, so it is never disguised.
+        "previous_response_not_found": _Rule(
+            status=400,
+            code="previous_response_not_found",
+            message="this socket has no transcript of {detail}; send the whole input.",
+        ),
+    }
+)
+
+
+def refusal(
+    runtime: Runtime,
+    reason: str,
+    *,
+    codex: bool,
+    transport: str,
+    detail: str = "",
+    retry_seconds: float | None = None,
+) -> No:
+    """Our own no, as this client understands it. `retry_seconds`: what a workflow's window says."""
+    rule = _RULES[reason]
+    retry, final = rule.retry, rule.final
+    if reason == "draining":
+        retry = math.ceil(runtime.admission.drain_seconds_left) + 2
+    elif rule.code == "workflow_budget_exhausted":
+        final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
+        retry = None if final else max(1, math.ceil(retry_seconds or 0))
+    no = No(
+        status=rule.status,
+        type=rule.type,
+        code=rule.code,
+        message=_LOCAL
+        + rule.message.format(**_figures(runtime), detail=detail[:_DETAIL_CHARACTERS]),
+        retry_after=retry,
+        reason=reason,
+    )
+    if codex and final:
+        return replace(no, status=400, type=INVALID, code="invalid_prompt")
+    if codex and no.status == 429 and transport == _OVER_HTTP:
+        return replace(no, status=503)  # Codex waits out a 503 up to 30 times, a 429 only 5
+    return no
+
+
+def _figures(runtime: Runtime) -> dict[str, float]:
+    """The numbers that messages name."""
+    limits, client, workflow = (
+        runtime.config.limits,
+        runtime.config.client,
+        runtime.config.limits.workflow,
+    )
+    return {
+        "turns": limits.turns,
+        "lanes": limits.lanes,
+        "kept": limits.lanes_kept,
+        "settle": limits.settle_seconds,
+        "memory": limits.memory_bytes // 2**20,
+        "websockets": limits.websockets,
+        "silent": client.body_silent_seconds,
+        "body": client.body_seconds,
+        "body_mib": client.body_bytes // 2**20,
+        "w_turns": workflow.turns,
+        "w_kept": workflow.kept,
+        "w_children": workflow.children,
+        "w_sends": workflow.sends,
+        "w_all": workflow.sends + workflow.sends_kept,
+        "w_minutes": workflow.window_seconds / 60,
+        "w_roots": workflow.roots,
+    }

@@ -1,0 +1,110 @@
+"""Keys: who may call, stored hashed, changed live; a key is shown once, when it is made.
+
+A key is 256 random bits, so a plain SHA-256 of it cannot be guessed back; a slow hash protects
+passwords, which people choose.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from lifecycle import PrincipalId
+from proxy.errors import ConfigError
+
+PREFIX: Final = "tl_"
+KEYS_NAME: Final = "keys.json"
+MOST_KEYS: Final = 256
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a key. `id` is the principal; `created` is seconds since the epoch."""
+
+    id: str
+    name: str
+    sha256: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A fresh key; `secret` is nowhere else."""
+
+    key: Key
+    secret: str
+
+
+class KeyRing:
+    """The keys of one home. Its file is written by the process that holds the home's lock."""
+
+    def __init__(self, home: Path, wall: Callable[[], float] = time.time) -> None:
+        self._path = home / KEYS_NAME
+        self._wall = wall
+        self._keys: dict[str, Key] = {key.id: key for key in self._read()}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def all(self) -> tuple[Key, ...]:
+        return tuple(self._keys.values())
+
+    def add(self, name: str) -> Made:
+        """Make a key. Raises ValueError when there are too many."""
+        if len(self._keys) >= MOST_KEYS:
+            raise ValueError(f"there are {MOST_KEYS} keys already")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        key = Key(
+            id=f"key-{secrets.token_hex(4)}", name=name, sha256=_hash(secret), created=self._wall()
+        )
+        self._keys[key.id] = key
+        self._write()
+        return Made(key, secret)
+
+    def revoke(self, key_id: str) -> bool:
+        """False when there is no such key."""
+        if self._keys.pop(key_id, None) is None:
+            return False
+        self._write()
+        return True
+
+    def holder(self, secret: str) -> PrincipalId | None:
+        """The principal of a key. Takes as long for a wrong one as for a right one."""
+        wanted = _hash(secret)
+        found: PrincipalId | None = None
+        for key in self._keys.values():
+            if hmac.compare_digest(key.sha256, wanted):
+                found = PrincipalId(key.id)
+        return found
+
+    def knows(self, principal: PrincipalId) -> bool:
+        return principal in self._keys
+
+    def _read(self) -> list[Key]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=list[Key])
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(str(self._path), f"cannot be used: {error}") from error
+
+    def _write(self) -> None:
+        """Atomic, 0600 from its first byte."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(f".{os.getpid()}")
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(list(self._keys.values()))))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
