@@ -127,14 +127,14 @@ class Conductor:
             await session.hang_up()
 
     async def _ask_until_served(self, plan: SessionPlan, session: Session) -> list[Item] | None:
-        for attempt in count(1):
-            seen, items = await session.ask(plan.turns[0], Step.CALLS, attempt)
+        attempts = count(1)
+        while True:
+            seen, items = await session.ask(plan.turns[0], Step.CALLS, next(attempts))
             if not seen.refused_here:
                 return items if self._arrive(plan, seen.end) else None
             await session.start_over()
             if not await self._family.pause(plan.thread_id, At.REFUSED):
-                break
-        return None
+                return None
 
     def _arrive(self, plan: SessionPlan, end: End) -> bool:
         served = end is End.COMPLETED
