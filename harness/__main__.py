@@ -51,6 +51,7 @@ async def recall(
         sessions=options.sessions,
         rounds=options.rounds,
         beyond=len(Transport) if options.sessions == LANES else 0,
+        fan_out=True,
         swap=options.inject is Inject.SWAP,
         pace=pace,
     )

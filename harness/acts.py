@@ -25,6 +25,11 @@ class HoldWave:
 
 
 @dataclass(frozen=True, slots=True)
+class HoldTurn:
+    """Hold until this session alone is told to go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class UntilCut:
     """Say nothing more; the client's going away is what ends this request."""
 
@@ -43,7 +48,7 @@ class Answer:
     headers: Headers = field(default=())
 
 
-Act = Send | HoldWave | UntilCut | Drop | Answer
+Act = Send | HoldWave | HoldTurn | UntilCut | Drop | Answer
 
 SHOWN_BEFORE_CUT = 4
 """Created, added, and two deltas: what a client sees before it replaces, hangs up, or is cut."""
@@ -56,6 +61,10 @@ def acts(plan: Plan, session: SessionPlan, exchange: Exchange) -> Iterator[Act]:
     rng = Random(f"{plan.seed} {exchange.tag}")
     if turn.held and exchange.step is Step.CALLS:
         yield HoldWave(turn.number)
+    if turn.stands and exchange.step is Step.CALLS:
+        yield Send(sse(said[:SHOWN_BEFORE_CUT]))
+        yield HoldTurn()
+        said = said[SHOWN_BEFORE_CUT:]
     match turn.fault_at(exchange.step, exchange.attempt):
         case Fault.STATUS_429:
             yield _refusal(429, "rate_limit_exceeded", (("retry-after", "1"),))

@@ -8,7 +8,7 @@ import msgspec
 
 from harness.plan import Exchange, SessionPlan
 from harness.script import expected_input
-from harness.wire import SHAPE, exchange_named, foreign_secrets
+from harness.wire import SHAPE, exchange_named, foreign_secrets, kinship
 
 _NOT_FOR_UPSTREAM = ("type", "generate", "previous_response_id")
 
@@ -44,9 +44,10 @@ def _problems(
     problems += [f"{name} was sent up" for name in _NOT_FOR_UPSTREAM if name in sent]
     if exchange.thread_id != session.thread_id:
         problems.append("turn metadata names another thread")
-    if headers.get("session-id") != session.thread_id:
-        problems.append("session-id was changed")
-    if sent.get("prompt_cache_key") != session.thread_id:
+    for name, value in (("session-id", session.session_id), *kinship(session)):
+        if headers.get(name) != value:
+            problems.append(f"{name} was changed")
+    if sent.get("prompt_cache_key") != session.session_id:
         problems.append("prompt_cache_key was changed")
     everything = b"\n".join([body, *(value.encode() for value in headers.values())])
     if foreign_secrets(everything, session.secret):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from harness.plan import Plan
 from harness.probe import Status, Unreadable
@@ -21,6 +22,32 @@ class WaveSample:
     status: Status | Unreadable
 
 
+class Moment(StrEnum):
+    """When a fan-out is looked at; in this order."""
+
+    FANNED = "all children have asked"
+    JOINED = "the conversation itself has asked"
+    PRESSED = "one child has asked again, and a grandchild has asked"
+    CHANGED = "as many streams have ended as were refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutSample:
+    """How many turns stood at the upstream, how many were refused, and what /status said."""
+
+    standing: int
+    refused: int
+    status: Status | Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutEvidence:
+    before: Status | Unreadable
+    samples: Mapping[Moment, FanOutSample]
+    interactive_seconds: float | None
+    """From the asking of the conversation's own turn to its standing at the upstream."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     plan: Plan
@@ -37,6 +64,7 @@ class Evidence:
     cuts: Mapping[str, int]
     seconds: float
     resident: Resident | None = None
+    fan_out: FanOutEvidence | None = None
 
     @property
     def alone(self) -> bool:

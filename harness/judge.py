@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from harness.budget import family_of, fan_out_checks
 from harness.evidence import Evidence
 from harness.faults import (
     UNTIL_CUT,
@@ -37,16 +38,23 @@ def judge(evidence: Evidence) -> tuple[Check, ...]:
         clean("sent upstream as often as allowed", _wrong_sends(rows, evidence)),
         clean("what clients left was cut upstream", _not_cut(rows, evidence)),
         clean("refusals say when to retry", _without_advice(rows, evidence)),
+        *fan_out_checks(evidence),
         *lane_checks(evidence),
     )
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[Planned, Seen]]:
-    """What was planned beside what was seen, as far as it was seen."""
+    """What was planned beside what was seen, as far as it was seen and not refused in a fan-out."""
     seen = {seen.exchange.tag: seen for seen in evidence.seen}
     for planned in evidence.plan.exchanges():
         if planned.exchange.tag in seen:
             yield planned, seen[planned.exchange.tag]
+    family = family_of(evidence.plan)
+    for told in evidence.seen:
+        session = family.get(told.exchange.thread_id)
+        if session is not None and not told.refused_here:
+            turn = session.turns[told.exchange.turn]
+            yield Planned(session=session, turn=turn, exchange=told.exchange, fault=None), told
 
 
 def _missing(evidence: Evidence) -> Iterator[str]:

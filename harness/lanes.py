@@ -11,17 +11,18 @@ from harness.watch import Seen
 def lane_checks(evidence: Evidence) -> tuple[Check, ...]:
     sessions = len(evidence.plan.waves)
     peak = f"{sessions} lanes, {LANE_BYTES * sessions} bytes"
-    checks = [_if_alone(evidence, clean(f"peak is exactly {peak}", _wrong_peaks(evidence), peak))]
+    checks = [if_alone(evidence, clean(f"peak is exactly {peak}", _wrong_peaks(evidence), peak))]
     if evidence.plan.beyond:
         says = f"lane {sessions + 1} is refused, and nothing kept for it"
         checks.append(clean(says, _wrong_beyond(evidence)))
+    if evidence.plan.beyond or evidence.plan.fan_out:
         checks.append(clean("refused turns never reach the upstream", _sent_all_the_same(evidence)))
-    checks.append(_if_alone(evidence, clean("as many refusals as planned", _refusals(evidence))))
-    checks.append(_if_alone(evidence, clean("everything is zero afterwards", _held(evidence))))
+    checks.append(if_alone(evidence, clean("as many refusals as planned", _refusals(evidence))))
+    checks.append(if_alone(evidence, clean("everything is zero afterwards", _held(evidence))))
     return tuple(checks)
 
 
-def _if_alone(evidence: Evidence, check: Check) -> Check:
+def if_alone(evidence: Evidence, check: Check) -> Check:
     """A count that others can move is evidence only when it is right, or when nobody else was."""
     if evidence.alone or check.verdict is Verdict.PASS:
         return check
@@ -43,10 +44,17 @@ def _wrong_peaks(evidence: Evidence) -> Iterator[str]:
             yield f"wave {sample.wave}: {sample.arrived} of {sessions} sessions arrived"
     if not evidence.waves:
         yield "no wave was complete"
-    after = evidence.after.lanes
+    after = _before_fan_out(evidence).lanes
     ours = evidence.before.lanes.peak <= sessions
     if ours and (after.peak, after.peak_retained_bytes) != expected:
         yield f"/status says {after.peak} lanes, {after.peak_retained_bytes} bytes"
+
+
+def _before_fan_out(evidence: Evidence) -> Status:
+    """A fan-out may hold more lanes than there are sessions."""
+    if evidence.fan_out is not None and isinstance(evidence.fan_out.before, Status):
+        return evidence.fan_out.before
+    return evidence.after
 
 
 def _wrong_beyond(evidence: Evidence) -> Iterator[str]:
@@ -80,15 +88,19 @@ def _wrong_refusal(seen: Seen) -> Iterator[str]:
 
 
 def _sent_all_the_same(evidence: Evidence) -> Iterator[str]:
-    for planned in evidence.plan.refused():
-        if sends := evidence.sends.get(planned.exchange.tag, 0):
-            yield f"{planned.session.name} was sent {sends} times"
+    names = {planned.exchange.tag: planned.session.name for planned in evidence.plan.refused()}
+    names |= {seen.exchange.tag: seen.session for seen in evidence.seen if seen.refused_here}
+    for tag, name in names.items():
+        if sends := evidence.sends.get(tag, 0):
+            yield f"{name} was sent {sends} times"
 
 
 def _refusals(evidence: Evidence) -> Iterator[str]:
     """Where the counts differ from what the plan asks for."""
     before, after = evidence.before.refusals, evidence.after.refusals
-    planned = {"lanes_at_capacity": len(evidence.plan.beyond)} if evidence.plan.beyond else {}
+    planned = {"lanes_at_capacity": len(evidence.plan.beyond)}
+    if evidence.plan.fan_out is not None:
+        planned["workflow_concurrency_exhausted"] = evidence.plan.fan_out.refusals
     for reason in sorted({*after, *planned}):
         count = after.get(reason, 0) - before.get(reason, 0)
         if count != planned.get(reason, 0):

@@ -9,6 +9,10 @@ from harness.calls import Call, CallKind
 from harness.faults import SERVED, Fault, PlannedFault, Step, Transport, deal
 
 MOST_CALLS = 8
+CHILDREN = 12
+"""More at once than the default budget of one root has turns."""
+WORKERS = 7
+"""So many of them may run: 8 turns at once, one of which is kept for the conversation itself."""
 SECRET_PREFIX = "planted-"
 SECRET_DIGITS = 24
 
@@ -31,6 +35,8 @@ class TurnPlan:
     fault: PlannedFault | None = None
     held: bool = False
     """Whether the upstream holds it until every session has arrived."""
+    stands: bool = False
+    """Whether the upstream begins its stream and then holds it until this one is told to go on."""
 
     def fault_at(self, step: Step, attempt: int) -> Fault | None:
         """The fault of one request; what is tried again is served."""
@@ -47,6 +53,37 @@ class SessionPlan:
     thread_id: str
     secret: str
     turns: tuple[TurnPlan, ...]
+    root_id: str | None = None
+    """The thread of the conversation that spawned it, if it is a sub-agent."""
+    parent_id: str | None = None
+
+    @property
+    def session_id(self) -> str:
+        """Codex puts the root thread there."""
+        return self.root_id or self.thread_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOut:
+    """A conversation, the sub-agents it spawns all at once, and one that one of these spawns."""
+
+    root: SessionPlan
+    children: tuple[SessionPlan, ...]
+    grandchild: SessionPlan
+
+    @property
+    def workers(self) -> tuple[SessionPlan, ...]:
+        return (*self.children, self.grandchild)
+
+    @property
+    def refusals(self) -> int:
+        """The children too many; then one of them once more, and the grandchild."""
+        return len(self.children) - WORKERS + 2
+
+    @property
+    def requests(self) -> int:
+        turns = len(self.root.turns) + len(self.workers)
+        return len(Step) * turns + self.refusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +126,7 @@ class Plan:
     faulty: tuple[SessionPlan, ...]
     beyond: tuple[SessionPlan, ...]
     """Sessions that ask for a lane while all lanes are held: they must be refused."""
+    fan_out: FanOut | None = None
     swap: bool = False
     """Whether the upstream gives one call of the first session to the second, and back."""
 
@@ -96,12 +134,14 @@ class Plan:
         yield from self.waves
         yield from self.faulty
         yield from self.beyond
+        if self.fan_out is not None:
+            yield from (self.fan_out.root, *self.fan_out.workers)
 
     def by_thread(self) -> Mapping[str, SessionPlan]:
         return {session.thread_id: session for session in self.sessions()}
 
     def exchanges(self) -> Iterator[Planned]:
-        """Every request of a run in which all goes as planned."""
+        """Every request of waves and faults in which all goes as planned."""
         for session in (*self.waves, *self.faulty):
             for turn in session.turns:
                 for step in Step:
@@ -110,7 +150,8 @@ class Plan:
     @property
     def requests(self) -> int:
         """How many requests a run makes when all goes as planned."""
-        return sum(1 for _ in self.exchanges()) + len(self.beyond)
+        fanned = self.fan_out.requests if self.fan_out is not None else 0
+        return sum(1 for _ in self.exchanges()) + len(self.beyond) + fanned
 
     def refused(self) -> Iterator[Planned]:
         """The requests for which there is no lane."""
@@ -135,6 +176,7 @@ def make_plan(
     sessions: int,
     rounds: int,
     beyond: int = 0,
+    fan_out: bool = False,
     swap: bool = False,
     pace: Pace | None = None,
 ) -> Plan:
@@ -148,6 +190,7 @@ def make_plan(
         waves=tuple(_wave_session(rng, i, rounds, pace) for i in range(sessions)),
         faulty=tuple(_faulty_session(rng, i, dealt, pace) for i, dealt in enumerate(faults)),
         beyond=tuple(_wave_session(rng, i, 1, pace, "beyond") for i in range(beyond)),
+        fan_out=_fan_out(rng, pace) if fan_out else None,
         swap=swap,
     )
 
@@ -169,6 +212,32 @@ def _faulty_session(rng: Random, index: int, faults: tuple[Fault, ...], pace: Pa
     return SessionPlan(name=f"faulty-{index}", thread_id=_uuid(rng), secret=secret, turns=turns)
 
 
+def _fan_out(rng: Random, pace: Pace) -> FanOut:
+    """The root takes a turn before its children are there, and one in the middle of them."""
+    secret = _secret(rng)
+    turns = tuple(
+        _turn(rng, i, secret, pace, stands=stands) for i, stands in enumerate((False, True))
+    )
+    root = SessionPlan(name="root", thread_id=_uuid(rng), secret=secret, turns=turns)
+    children = tuple(_child(rng, f"child-{i}", root, root, pace) for i in range(CHILDREN))
+    grandchild = _child(rng, "grandchild", root, children[0], pace)
+    return FanOut(root=root, children=children, grandchild=grandchild)
+
+
+def _child(
+    rng: Random, name: str, root: SessionPlan, parent: SessionPlan, pace: Pace
+) -> SessionPlan:
+    secret = _secret(rng)
+    return SessionPlan(
+        name=name,
+        thread_id=_uuid(rng),
+        secret=secret,
+        turns=(_turn(rng, 0, secret, pace, stands=True),),
+        root_id=root.thread_id,
+        parent_id=parent.thread_id,
+    )
+
+
 def _planned(rng: Random, kind: Fault, pace: Pace) -> PlannedFault:
     delay = rng.uniform(*pace.fault_seconds)
     return PlannedFault(kind=kind, step=rng.choice(list(Step)), delay_seconds=delay)
@@ -181,10 +250,13 @@ def _turn(
     pace: Pace,
     *,
     held: bool = False,
+    stands: bool = False,
     fault: PlannedFault | None = None,
 ) -> TurnPlan:
     calls = tuple(_call(rng, secret, pace) for _ in range(rng.randint(1, MOST_CALLS)))
-    return TurnPlan(number=number, turn_id=_uuid(rng), calls=calls, held=held, fault=fault)
+    return TurnPlan(
+        number=number, turn_id=_uuid(rng), calls=calls, held=held, stands=stands, fault=fault
+    )
 
 
 def _call(rng: Random, secret: str, pace: Pace) -> Call:

@@ -48,6 +48,14 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Workflows:
+    tracked: int
+    active: int
+    refused: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """The part of /status that a run is judged by."""
 
@@ -58,6 +66,7 @@ class Status:
     turns: Turns
     websockets: WebSockets
     memory: Memory
+    workflows: Workflows
     refusals: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -69,6 +78,7 @@ class Status:
             "turns": self.turns.active,
             "websockets": self.websockets.active,
             "memory bytes": self.memory.held_bytes,
+            "workflows": self.workflows.active,
         }
 
 

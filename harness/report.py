@@ -1,7 +1,7 @@
 """PURE the report of a run: a table for the eye and a JSON document, both from the same checks."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from rich.text import Text
 from harness.evidence import Evidence
 from harness.faults import End
 from harness.verdict import Check, Verdict, passed
+from harness.watch import Seen
 
 _STYLES: Final = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_JUDGED: "yellow"}
 _PERCENTS = (50, 95, 100)
@@ -59,12 +60,22 @@ def figures(evidence: Evidence) -> dict[str, int | float]:
         "peak_lanes": evidence.after.lanes.peak,
         "peak_retained_bytes": evidence.after.lanes.peak_retained_bytes,
     }
+    if evidence.fan_out is not None:
+        shown["fan_out_refusals"] = sum(seen.refused_here for seen in _of_workers(evidence))
+        if (seconds := evidence.fan_out.interactive_seconds) is not None:
+            shown["fan_out_interactive_seconds"] = round(seconds, 3)
     for percent in _PERCENTS:
         shown[f"request_seconds_p{percent}"] = round(percentile(served, percent), 3)
     if evidence.resident is not None:
         shown["resident_mib"] = round(evidence.resident.now / MIB, 1)
         shown["resident_peak_mib"] = round(evidence.resident.peak / MIB, 1)
     return shown
+
+
+def _of_workers(evidence: Evidence) -> Iterator[Seen]:
+    workers = evidence.plan.fan_out.workers if evidence.plan.fan_out is not None else ()
+    threads = {session.thread_id for session in workers}
+    return (seen for seen in evidence.seen if seen.exchange.thread_id in threads)
 
 
 def fault_counts(evidence: Evidence) -> dict[str, int]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from harness.evidence import Evidence, WaveSample
+from harness.evidence import Evidence, FanOutEvidence, WaveSample
+from harness.fanout import Conductor
 from harness.faults import Transport
 from harness.http_line import HttpLine
 from harness.line import Line
@@ -36,6 +37,7 @@ class Run:
     wave_seconds: float = WAVE_SECONDS
     waves: list[WaveSample] = field(default_factory=list)
     beyond: Status | Unreadable | None = None
+    fan_out: FanOutEvidence | None = None
 
     def session(self, plan: SessionPlan, transport: Transport | None = None) -> Session:
         over_ws = (transport or self.plan.transport) is Transport.WS
@@ -62,7 +64,14 @@ async def faults(run: Run) -> None:
             nursery.start_soon(run.session(plan).run)
 
 
-PHASES: tuple[Phase, ...] = (waves, faults)
+async def fan_out(run: Run) -> None:
+    """One conversation alone, with more children at once than its budget has turns."""
+    if run.plan.fan_out is not None:
+        conductor = Conductor(run.plan.fan_out, run.stage.family, run.session)
+        run.fan_out = await conductor.run(run.probe, run.wave_seconds)
+
+
+PHASES: tuple[Phase, ...] = (waves, faults, fan_out)
 
 
 async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence | Unreadable:
@@ -90,6 +99,7 @@ async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence
         cuts=dict(run.memory.cuts),
         seconds=trio.current_time() - began,
         resident=read_resident(run.target.pid),
+        fan_out=run.fan_out,
     )
 
 

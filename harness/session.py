@@ -9,7 +9,7 @@ from harness.line import Closed, Event, Line, Message
 from harness.notes import Notes
 from harness.plan import Exchange, SessionPlan, TurnPlan
 from harness.script import asked, steering
-from harness.watch import Watch
+from harness.watch import Seen, Watch
 from harness.wire import instructions
 
 REQUEST_SECONDS = 30.0
@@ -33,63 +33,84 @@ class Session:
         """Whether all turns could be taken to their end; the first that cannot is the last."""
         try:
             for turn in self._plan.turns:
-                self._items += asked(self._plan, turn, Step.CALLS)
-                for step in Step:
-                    if not await self._take(turn, step):
-                        return False
-            for message in await self._line.leftovers():
-                self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
+                if not await self.take(turn):
+                    return False
+            await self.note_leftovers()
             return True
         finally:
-            with trio.move_on_after(HANG_UP_SECONDS, shield=True):
-                await self._line.drop()
+            await self.hang_up()
 
     async def ask_once(self) -> End:
         """The first request alone, for a session that is expected to be refused."""
         turn = self._plan.turns[0]
-        self._items += asked(self._plan, turn, Step.CALLS)
+        self.begin(turn)
         try:
-            end, _items = await self._ask(self._exchange(turn, Step.CALLS, 1), None)
-            return end
+            seen, _items = await self.ask(turn, Step.CALLS)
+            return seen.end
         finally:
-            with trio.move_on_after(HANG_UP_SECONDS, shield=True):
-                await self._line.drop()
+            await self.hang_up()
 
-    async def _take(self, turn: TurnPlan, step: Step) -> bool:
-        """One step of a turn; after a planned fault it is tried once more."""
-        fault = turn.fault if turn.fault_at(step, 1) else None
-        end, items = await self._ask(self._exchange(turn, step, 1), fault)
-        if fault is not None and end is not End.COMPLETED:
-            if fault.kind is Fault.INTERRUPT:
-                self._items += [*items, steering(self._plan, turn)]
-            if fault.kind not in KEEPS_LINE:
-                await self._line.drop()
-            end, items = await self._ask(self._exchange(turn, step, 2), None)
-        if end is not End.COMPLETED:
-            return False
-        await self._run_tools(turn, items)
+    def begin(self, turn: TurnPlan) -> None:
+        """The user speaks."""
+        self._items += asked(self._plan, turn, Step.CALLS)
+
+    async def take(self, turn: TurnPlan) -> bool:
+        """A whole turn; whether it could be taken to its end."""
+        self.begin(turn)
+        for step in Step:
+            if not await self._take(turn, step):
+                return False
         return True
 
-    def _exchange(self, turn: TurnPlan, step: Step, attempt: int) -> Exchange:
+    async def ask(
+        self, turn: TurnPlan, step: Step, attempt: int = 1, fault: PlannedFault | None = None
+    ) -> tuple[Seen, list[Item]]:
+        """One request, and the items that came back."""
         thread_id = self._plan.thread_id
-        return Exchange(thread_id=thread_id, turn=turn.number, step=step, attempt=attempt)
-
-    async def _run_tools(self, turn: TurnPlan, items: list[Item]) -> None:
-        """The tools run in parallel, so the slowest decides; their outputs go up together."""
-        calls = [item for item in items if item.get("type") in OUTPUT_TYPES]
-        if calls:
-            await trio.sleep(max(call.latency_seconds for call in turn.calls))
-        self._items += [*items, *(output_item(call, self._plan.secret) for call in calls)]
-
-    async def _ask(self, exchange: Exchange, fault: PlannedFault | None) -> tuple[End, list[Item]]:
+        exchange = Exchange(thread_id=thread_id, turn=turn.number, step=step, attempt=attempt)
         watch = Watch(self._plan, exchange)
         began = trio.current_time()
         end = End.TIMED_OUT
         with trio.move_on_after(REQUEST_SECONDS):
             await self._line.send(exchange, self._items)
             end = await self._read(watch, fault)
-        self._notes.add(watch.seen(end, trio.current_time() - began))
-        return end, watch.items
+        seen = watch.seen(end, trio.current_time() - began)
+        self._notes.add(seen)
+        return seen, watch.items
+
+    async def start_over(self) -> None:
+        """Leave the connection, as Codex does before it tries again."""
+        await self._line.drop()
+
+    async def note_leftovers(self) -> None:
+        for message in await self._line.leftovers():
+            self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
+
+    async def hang_up(self) -> None:
+        with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+            await self._line.drop()
+
+    async def _take(self, turn: TurnPlan, step: Step) -> bool:
+        """One step of a turn; after a planned fault it is tried once more."""
+        fault = turn.fault if turn.fault_at(step, 1) else None
+        seen, items = await self.ask(turn, step, 1, fault)
+        if fault is not None and seen.end is not End.COMPLETED:
+            if fault.kind is Fault.INTERRUPT:
+                self._items += [*items, steering(self._plan, turn)]
+            if fault.kind not in KEEPS_LINE:
+                await self._line.drop()
+            seen, items = await self.ask(turn, step, 2)
+        if seen.end is not End.COMPLETED:
+            return False
+        await self.run_tools(turn, items)
+        return True
+
+    async def run_tools(self, turn: TurnPlan, items: list[Item]) -> None:
+        """The tools run in parallel, so the slowest decides; their outputs go up together."""
+        calls = [item for item in items if item.get("type") in OUTPUT_TYPES]
+        if calls:
+            await trio.sleep(max(call.latency_seconds for call in turn.calls))
+        self._items += [*items, *(output_item(call, self._plan.secret) for call in calls)]
 
     async def _read(self, watch: Watch, fault: PlannedFault | None) -> End:
         if fault is not None and fault.kind is Fault.HANG_UP_WAITING:

@@ -4,13 +4,16 @@ Theory of operation
 -------------------
 The upstream calls `wait_opened` for each session of a wave; the conductor calls `wait_full`, looks
 at what the proxy says while everybody stands there, and calls `open`. A session that gives up
-calls `leave`, so that the others are not kept waiting for it.
+calls `leave`, so that the others are not kept waiting for it. A fan-out has no waves: who stands
+there is told one by one to go on (`family`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 
 import trio
+
+from harness.family import Family
 
 
 class Stage:
@@ -19,6 +22,7 @@ class Stage:
         self._arrived = defaultdict[int, set[str]](set)
         self._opened = defaultdict[int, trio.Event](trio.Event)
         self._changed = trio.Condition()
+        self.family = Family()
 
     @property
     def members(self) -> int:

@@ -9,8 +9,9 @@ from enum import Enum, auto
 import h11
 import trio
 
-from harness.acts import Answer, Drop, HoldWave, Send, acts
+from harness.acts import Answer, Drop, HoldTurn, HoldWave, Send, acts
 from harness.audit import Arrival, read_request
+from harness.family import At
 from harness.plan import Plan
 from harness.stage import Stage
 from harness.wire import Headers
@@ -107,6 +108,8 @@ class Upstream:
                     await http.stream(data)
                 case HoldWave(wave):
                     await self.stage.wait_opened(wave, arrival.session.thread_id)
+                case HoldTurn():
+                    await self.stage.family.pause(arrival.session.thread_id, At.STANDING)
                 case Answer():
                     await http.answer(act)
                     return Played.SERVED

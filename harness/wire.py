@@ -45,11 +45,13 @@ def instructions() -> Item:
 def turn_metadata(session: SessionPlan, exchange: Exchange | None) -> str:
     """`x-codex-turn-metadata`. None: a prewarm, as a WebSocket handshake says it."""
     named: dict[str, object] = {
-        "session_id": session.thread_id,
+        "session_id": session.session_id,
         "thread_id": session.thread_id,
         "turn_id": "",
         "request_kind": "prewarm",
     }
+    if session.parent_id is not None:
+        named |= {"parent_thread_id": session.parent_id, "subagent_kind": "thread_spawn"}
     if exchange is not None:
         turn_id = session.turns[exchange.turn].turn_id
         named |= {"turn_id": turn_id, "root_turn_id": turn_id, "request_kind": "turn"}
@@ -72,6 +74,16 @@ def exchange_named(metadata: str) -> Exchange | None:
         return None
 
 
+def kinship(session: SessionPlan) -> Headers:
+    """By what a sub-agent is known: these stand in headers and, with the same names, in frames."""
+    if session.parent_id is None:
+        return ()
+    return (
+        ("x-codex-parent-thread-id", session.parent_id),
+        ("x-openai-subagent", "collab_spawn"),
+    )
+
+
 def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
     """The headers of a request, or of a WebSocket handshake (then `exchange` is None)."""
     transport: Headers = (
@@ -81,7 +93,7 @@ def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
     )
     return (
         ("authorization", f"Bearer {session.secret}"),
-        ("session-id", session.thread_id),
+        ("session-id", session.session_id),
         ("thread-id", session.thread_id),
         ("x-client-request-id", session.thread_id),
         ("x-codex-window-id", f"{session.thread_id}:0"),
@@ -89,6 +101,7 @@ def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
         ("x-codex-beta-features", "remote_compaction_v2"),
         ("originator", "codex_exec"),
         ("user-agent", "codex_exec/0.171.0 (turnlane recall)"),
+        *kinship(session),
         *transport,
     )
 
@@ -97,13 +110,14 @@ def body(session: SessionPlan, exchange: Exchange | None, items: Iterable[Item])
     """The body of a POST; a frame has these keys too."""
     turn_id = "" if exchange is None else session.turns[exchange.turn].turn_id
     metadata = {
-        "session_id": session.thread_id,
+        "session_id": session.session_id,
         "thread_id": session.thread_id,
         "turn_id": turn_id,
         "x-codex-window-id": f"{session.thread_id}:0",
         "x-codex-turn-metadata": turn_metadata(session, exchange),
+        **dict(kinship(session)),
     }
-    mine = {"prompt_cache_key": session.thread_id, "client_metadata": metadata}
+    mine = {"prompt_cache_key": session.session_id, "client_metadata": metadata}
     return {**SHAPE, "input": list(items), **mine}
 
 

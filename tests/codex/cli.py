@@ -64,10 +64,12 @@ class Codex:
     def environment(self) -> dict[str, str]:
         return environment(self.root, CODEX_HOME=str(self.home), TEST_KEY=API_KEY)
 
-    async def exec(self, *arguments: str, options: Sequence[str] = ()) -> Run:
+    async def exec(
+        self, *arguments: str, options: Sequence[str] = (), seconds: float = RUN_SECONDS
+    ) -> Run:
         """`codex OPTIONS exec ARGUMENTS` to its end, which must come by itself."""
         command = [str(self.binary), *options, "exec", *arguments]
-        with trio.move_on_after(RUN_SECONDS):
+        with trio.move_on_after(seconds):
             done = await trio.run_process(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -79,11 +81,13 @@ class Codex:
             )
             output, errors = done.stdout.decode(), done.stderr.decode()
             return Run(code=done.returncode, output=output, errors=errors)
-        raise AssertionError(f"codex exec {arguments} ran for over {RUN_SECONDS} s")
+        raise AssertionError(f"codex exec {arguments} ran for over {seconds} s")
 
-    async def ask(self, prompt: str, *, options: Sequence[str] = ()) -> Run:
+    async def ask(
+        self, prompt: str, *, options: Sequence[str] = (), seconds: float = RUN_SECONDS
+    ) -> Run:
         """One turn of a new thread, with no sandbox, as JSON."""
-        return await self.exec(*UNSANDBOXED, prompt, options=options)
+        return await self.exec(*UNSANDBOXED, prompt, options=options, seconds=seconds)
 
 
 def _install(binary: Path, root: Path, config: str) -> Codex:

@@ -32,12 +32,18 @@ async def upstream(nursery: trio.Nursery) -> Upstream:
 
 
 @pytest.fixture
+def settings() -> str:
+    """The configuration file of turnlane: a test that needs another one parametrizes this."""
+    return ""
+
+
+@pytest.fixture
 async def turnlane(
-    nursery: trio.Nursery, upstream: Upstream, tmp_path: Path
+    nursery: trio.Nursery, upstream: Upstream, tmp_path: Path, settings: str
 ) -> AsyncIterator[Turnlane]:
     home = tmp_path / "turnlane"
     home.mkdir()
-    running = await start_turnlane(nursery, upstream.url, home)
+    running = await start_turnlane(nursery, upstream.url, home, settings=settings)
     yield running
     code = 0 if running.stopped else await running.stop()
     sys.stdout.write(running.output.read_text(errors="replace"))

@@ -9,6 +9,7 @@ import trio
 
 from tests.codex.checks import assert_clean, spoken_inputs, tool_outputs
 from tests.codex.cli import Codex
+from tests.codex.crowd import agent_name, spawn
 from tests.codex.events import function_call, message, response, shell
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
@@ -48,16 +49,6 @@ class Family:
         if len(self.threads) == len(CHILDREN):
             self._met.set()
         return [self._met, *response(name, shell(f"call_{agent}", f"echo {agent}"))]
-
-
-def spawn(child: str) -> dict[str, object]:
-    arguments = {"task_name": child, "message": f"task of {child}"}
-    return function_call(f"spawn_{child}", "spawn_agent", arguments, "collaboration")
-
-
-def agent_name(request: Request) -> str:
-    path: str = json.loads(request.headers["x-codex-turn-metadata"])["agent_name"]
-    return path.rpartition("/")[2]
 
 
 async def test_three_sub_agents_run_at_once_and_all_report(

@@ -83,15 +83,16 @@ class Turnlane:
 
 
 async def start_turnlane(
-    nursery: trio.Nursery, upstream_url: str, home: Path, *, port: int = 0
+    nursery: trio.Nursery, upstream_url: str, home: Path, *, port: int = 0, settings: str = ""
 ) -> Turnlane:
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
-    output = home / "output.txt"
+    output, config = home / "output.txt", home / "turnlane.toml"
+    config.write_text(settings)
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port)]
     with output.open("ab") as errors:
         run = partial(
             trio.run_process,
-            [*command, "--upstream", upstream_url],
+            [*command, "--upstream", upstream_url, "--config", str(config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -148,6 +149,7 @@ def held(status: Status, port: int) -> dict[str, int]:
         "turns.active": status["turns"]["active"],
         "memory.held_bytes": status["memory"]["held_bytes"],
         "websockets.active": status["websockets"]["active"],
+        "workflows.active": status["workflows"]["active"],
         "half-closed connections": half_closed(port),
     }
     return {name: figure for name, figure in figures.items() if figure}

@@ -17,13 +17,22 @@ from harness.client import CutError, HttpExchange, open_stream
 from harness.http_line import EventReader
 from harness.line import Address, Event
 from harness.wire import TERMINALS
-from tests.harness.books import Books, NoLaneError
+from tests.harness.books import PARENT, Books, NoLaneError, NoTurnError
 from tests.harness.stand_in_socket import Socket
 
 READ_BYTES = 65536
 REFUSAL_HEADERS = {"retry-after": "2", "x-turnlane-refusal": "lanes_at_capacity"}
 REFUSAL = {"error": {"code": "server_busy", "message": "64 lanes are held"}}
-SENT_UP = ("thread-id", "session-id", "authorization", "x-codex-turn-metadata")
+BUSY_HEADERS = {"retry-after": "5", "x-turnlane-refusal": "workflow_concurrency_exhausted"}
+BUSY = {"error": {"code": "queue_capacity_exceeded", "message": "8 turns are held"}}
+SENT_UP = (
+    "thread-id",
+    "session-id",
+    "authorization",
+    "x-codex-turn-metadata",
+    PARENT,
+    "x-openai-subagent",
+)
 
 Tell = Callable[[Event], Awaitable[None]]
 
@@ -60,16 +69,26 @@ class StandIn:
         self, headers: Mapping[str, str], body: Mapping[str, Any], tell: Tell
     ) -> Event | Answer | None:
         """Tell all events but the last, and return that; the lane is free by then. None: cut."""
+
+        async def tell_on(event: Event) -> None:
+            give_back()
+            await tell(event)
+
         try:
-            with self.books.lane(headers["thread-id"]):
-                return await self._relay(headers, body, tell)
+            with (
+                self.books.turn(headers) as give_back,
+                self.books.lane(headers["thread-id"]),
+            ):
+                return await self._relay(headers, body, tell_on)
+        except NoTurnError:
+            return Answer(429 if "sec-websocket-key" in headers else 503, BUSY, BUSY_HEADERS)
         except NoLaneError:
             return Answer(503, REFUSAL, REFUSAL_HEADERS)
 
     async def _relay(
         self, headers: Mapping[str, str], body: Mapping[str, Any], tell: Tell
     ) -> Event | Answer | None:
-        up = tuple((name, headers[name]) for name in SENT_UP)
+        up = tuple((name, headers[name]) for name in SENT_UP if name in headers)
         async with await open_stream("127.0.0.1", self._upstream) as stream:
             http = HttpExchange(stream)
             data = msgspec.json.encode(body)

@@ -78,6 +78,25 @@ def test_every_fault_is_met_between_two_healthy_turns(
         assert all(turn.fault for turn in session.turns[1:-1])
 
 
+@given(SEEDS, TRANSPORTS)
+def test_a_fan_out_is_one_family(seed: int, transport: Transport) -> None:
+    plan = make_plan(seed=seed, transport=transport, sessions=2, rounds=1, fan_out=True)
+    alone = make_plan(seed=seed, transport=transport, sessions=2, rounds=1)
+    assert plan.fan_out is not None
+    root, children = plan.fan_out.root, plan.fan_out.children
+    grandchild = plan.fan_out.grandchild
+    family = (root, *children, grandchild)
+
+    assert (plan.waves, plan.faulty) == (alone.waves, alone.faulty)
+    assert len({session.thread_id for session in plan.sessions()}) == 2 + 2 + 14
+    assert len({session.secret for session in plan.sessions()}) == 2 + 2 + 14
+    assert {session.session_id for session in family} == {root.thread_id}
+    assert {child.parent_id for child in children} == {root.thread_id}
+    assert grandchild.parent_id in {child.thread_id for child in children}
+    assert [turn.stands for session in family for turn in session.turns] == [False] + [True] * 14
+    assert plan.requests - alone.requests == 2 * 15 + 7
+
+
 def test_what_failed_is_asked_for_once_more_and_what_was_slow_is_not() -> None:
     plan = make_plan(seed=3, transport=Transport.WS, sessions=10, rounds=1)
     met = [planned for planned in plan.exchanges() if planned.fault]

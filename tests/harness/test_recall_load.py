@@ -34,6 +34,8 @@ def test_every_session_gets_exactly_its_own(
 
     assert (code, failed(document)) == (0, set())
     assert document["figures"]["peak_retained_bytes"] == peak_bytes
+    assert document["figures"]["fan_out_refusals"] == 7
+    assert document["after"]["workflows"]["active"] == 0
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

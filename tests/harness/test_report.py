@@ -62,6 +62,17 @@ def test_the_document_can_be_written_and_carries_every_check(flawed: bool) -> No
     assert sum(read["faults"].values()) >= 12
 
 
+def test_a_fan_out_is_counted_and_timed() -> None:
+    evidence = sound(small_plan(fan_out=True))
+    assert evidence.fan_out is not None
+    untimed = replace(evidence, fan_out=replace(evidence.fan_out, interactive_seconds=None))
+
+    assert figures(evidence)["fan_out_refusals"] == 6
+    assert figures(evidence)["fan_out_interactive_seconds"] == 0.02
+    assert "fan_out_interactive_seconds" not in figures(untimed)
+    assert "fan_out_refusals" not in figures(sound(PLAN))
+
+
 def test_resident_memory_is_shown_when_it_is_known() -> None:
     known = replace(sound(PLAN), resident=Resident(now=2**20, peak=2**21))
 

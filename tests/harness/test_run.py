@@ -14,11 +14,11 @@ from harness.notes import Notes
 from harness.plan import Plan
 from harness.probe import Probe, Status, Unreadable
 from harness.proxy import Target
-from harness.run import Run, take_through
+from harness.run import PHASES, Phase, Run, fan_out, take_through
 from harness.stage import Stage
 from harness.upstream import open_upstream
 from harness.verdict import Check, Verdict
-from tests.harness.books import Books
+from tests.harness.books import PARENT, Books
 from tests.harness.kit import small_plan
 from tests.harness.stand_in import open_stand_in
 
@@ -28,7 +28,11 @@ def impatient(address: Address) -> Probe:
 
 
 async def run(
-    plan: Plan, books: Books, probe: Callable[[Address], Probe] = impatient, **changed: Any
+    plan: Plan,
+    books: Books,
+    probe: Callable[[Address], Probe] = impatient,
+    phases: tuple[Phase, ...] = PHASES,
+    **changed: Any,
 ) -> Evidence | Unreadable:
     stage = Stage(session.thread_id for session in plan.waves)
     with trio.fail_after(20):
@@ -45,7 +49,8 @@ async def run(
                     notes=Notes(),
                     probe=probe(address),
                     **changed,
-                )
+                ),
+                phases,
             )
 
 
@@ -150,3 +155,76 @@ async def test_a_proxy_that_stops_accounting_for_itself() -> None:
     plan = small_plan(sessions=4, beyond=2)
 
     assert await run(plan, Books(limit=4), probe=Vanishing) == Unreadable("gone")
+
+
+@pytest.mark.parametrize("transport", Transport)
+async def test_a_fan_out_within_its_budget(transport: Transport) -> None:
+    plan = small_plan(transport=transport, fan_out=True)
+    judged = await checks(plan, Books())
+
+    assert {OWN_TURN, CHILDREN, BEGUN, ENDED, ONE_BUDGET, REFUSALS} <= judged.keys()
+    assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
+
+
+OWN_TURN = "the conversation's own turn is admitted at once"
+CHILDREN = "of 12 children at once 7 run, 5 are refused"
+BEGUN = "a stream that has begun frees nothing"
+ENDED = "a stream that has ended lets one in"
+ONE_BUDGET = "a whole fan-out pays from one budget"
+REFUSALS = "as many refusals as planned"
+
+
+async def failed_alone(plan: Plan, books: Books, **changed: Any) -> set[str]:
+    """What fails in a fan-out without any other phase, but for what the others are judged by."""
+    judged = await failed(plan, books, phases=(fan_out,), **changed)
+    return judged - {"every session took every turn", "peak is exactly 2 lanes, 64 bytes"}
+
+
+async def test_a_fan_out_that_nobody_bounds() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(turns=64, workers=64))
+
+    assert judged == {OWN_TURN, CHILDREN, BEGUN, ENDED, REFUSALS}
+
+
+@pytest.mark.parametrize("transport", Transport)
+async def test_a_conversation_that_is_starved_by_its_children(transport: Transport) -> None:
+    plan = small_plan(transport=transport, fan_out=True)
+    judged = await failed_alone(plan, Books(turns=7))
+
+    assert judged == {
+        OWN_TURN,
+        BEGUN,
+        ENDED,
+        REFUSALS,
+        "its every turn is served in the end",
+    }
+
+
+async def test_turns_that_are_given_back_with_their_first_event() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(headers_free=True))
+
+    assert judged >= {CHILDREN, BEGUN}
+
+
+async def test_a_grandchild_that_has_a_budget_of_its_own() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(roots_by=PARENT))
+
+    assert judged == {BEGUN, ENDED, ONE_BUDGET, REFUSALS}
+
+
+async def test_a_fan_out_whose_lanes_run_out_is_let_go() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(limit=3))
+
+    assert judged >= {CHILDREN, "its refusals are such as Codex waits out"}
+
+
+async def test_a_fan_out_that_comes_to_nothing() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(limit=0))
+
+    assert judged >= {OWN_TURN, CHILDREN, "its every turn is served in the end"}
+
+
+async def test_a_fan_out_that_does_not_settle_in_time() -> None:
+    judged = await failed_alone(small_plan(fan_out=True), Books(), wave_seconds=0)
+
+    assert judged >= {OWN_TURN, CHILDREN, BEGUN, ENDED}
