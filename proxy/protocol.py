@@ -99,8 +99,8 @@ class Stream(WSStream):
             if not self.handshake.accepted:
                 return
         await super().handle(event)
-        if isinstance(event, Data) and self.told is not None:
-            self.told(self.buffer.length)
+        if isinstance(event, Data):
+            self._tell()
         if self.closed:
             self._pings.cancel()
 
@@ -119,8 +119,7 @@ class Stream(WSStream):
                 try:
                     self.buffer.extend(event)
                 except FrameTooLargeError:
-                    if self.told is not None:
-                        self.told(self.buffer.length)
+                    self._tell()
                     await self._end(CloseConnection(code=CloseReason.MESSAGE_TOO_BIG))
                     return
                 if event.message_finished:
@@ -132,6 +131,10 @@ class Stream(WSStream):
             elif isinstance(event, CloseConnection):  # the peer's own, or what was wrong with it
                 await self._end(event.response())
                 return
+
+    def _tell(self) -> None:
+        if self.told is not None:
+            self.told(self.buffer.length)
 
     async def _end(self, close: CloseConnection) -> None:
         await self._send_wsproto_event(close)

@@ -54,7 +54,8 @@ _typed: Final = msgspec.json.Decoder(_Typed)
 class Splitter:
     """Feed it what arrives; it returns the events that are complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = EVENT_BYTES) -> None:
+        self._limit = limit_bytes
         self._rest: list[bytes] = []
         self._size = 0
         self._tail = b""
@@ -75,8 +76,8 @@ class Splitter:
         self._rest.append(chunk)
         self._tail = seen[-_LOOK_BACK:]
         self._size += len(chunk)
-        if self._size > EVENT_BYTES:
-            raise UpstreamCut(f"an event of more than {EVENT_BYTES // 2**20} MiB")
+        if self._size > self._limit:
+            raise UpstreamCut(f"an event of more than {self._limit} bytes")
         return []
 
     def close(self) -> list[Event]:

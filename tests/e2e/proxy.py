@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from proxy.config import load
+from proxy.config import Config, load
 from proxy.runtime import Runtime
 from proxy.serve import serve
 from tests.e2e.client import HOST, Answer, Client, request
@@ -28,6 +28,8 @@ class Proxy:
     port: int
     runtime: Runtime | None = None
     opened: AsyncExitStack = field(default_factory=AsyncExitStack)
+    over: trio.Event = field(default_factory=trio.Event)
+    """Serving has returned."""
 
     async def connect(self, *, receive_bytes: int | None = None) -> Client:
         """A connection of its own, closed with the proxy at the latest."""
@@ -96,9 +98,22 @@ async def open_proxy(upstream: str, **sections: Mapping[str, object]) -> AsyncIt
     with tempfile.TemporaryDirectory(prefix="turnlane-") as home:
         config = load(None, {"TURNLANE_HOME": str(Path(home) / "home")}, flags)
         said: list[str] = []
+        over = trio.Event()
         async with trio.open_nursery() as nursery:
-            runtime: Runtime = await nursery.start(serve, config, said.append)
-            proxy = Proxy(port=int(said[0].rpartition(":")[2]), runtime=runtime)
+            runtime: Runtime = await nursery.start(_serve, config, said.append, over)
+            port = int(said[0].rpartition(":")[2])
+            proxy = Proxy(port=port, runtime=runtime, over=over)
             async with proxy.opened:
                 yield proxy
             nursery.cancel_scope.cancel()
+
+
+async def _serve(
+    config: Config,
+    say: Callable[[str], None],
+    over: trio.Event,
+    *,
+    task_status: trio.TaskStatus[Runtime],
+) -> None:
+    await serve(config, say, task_status=task_status)
+    over.set()

@@ -12,7 +12,7 @@ from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Upstream, on_go
 from tests.e2e.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
 
-SECONDS = 10
+SECONDS = 30
 PLACES = 3
 GET = request("GET", "/healthz")
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
+from proxy.errors import ConfigError
+from proxy.serve import serve
 from tests.e2e.client import Client, Cut, named, post
 from tests.e2e.process import Child, open_child
-from tests.e2e.proxy import Proxy
+from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Upstream, at_once, on_go
 from tests.e2e.websocket import Closed, Socket, create, upgrade
 
@@ -149,6 +154,63 @@ async def test_a_second_signal_ends_at_once(upstream: Upstream, tmp_path: Path) 
                 assert await child.stop() == 0
             with pytest.raises(Cut):
                 await _rest(client)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_either_signal_drains_and_serving_returns(
+    upstream: Upstream, number: signal.Signals
+) -> None:
+    upstream.script = on_go
+    with trio.fail_after(SECONDS):
+        async with open_proxy(upstream.url) as proxy:
+            client = await proxy.connect()
+            await client.send(post(named("t")))
+            sent = await upstream.wait_sent(1)
+            await client.head()
+            signal.raise_signal(number)
+            await proxy.until(lambda status: status["state"] == "draining")
+            sent.go.set()
+
+            assert b"response.completed" in await _rest(client)
+            await proxy.over.wait()
+
+
+async def test_the_second_signal_cuts_what_runs_and_serving_returns(upstream: Upstream) -> None:
+    upstream.script = on_go
+    with trio.fail_after(SECONDS):
+        async with open_proxy(upstream.url) as proxy:
+            client = await proxy.connect()
+            await client.send(post(named("t")))
+            sent = await upstream.wait_sent(1)
+            await client.head()
+            signal.raise_signal(signal.SIGTERM)
+            await proxy.until(lambda status: status["state"] == "draining")
+            signal.raise_signal(signal.SIGTERM)
+
+            await proxy.over.wait()
+            await sent.cut.wait()
+            with pytest.raises(Cut):
+                await _rest(client)
+
+
+async def test_a_home_or_port_that_is_taken_is_said_by_its_key(upstream: Upstream) -> None:
+    async with open_proxy(upstream.url) as proxy:
+        assert proxy.runtime is not None
+        config = proxy.runtime.config
+        with pytest.raises(ConfigError, match=f"in use by the turnlane with pid {os.getpid()}"):
+            await serve(config, _say_nothing)
+        elsewhere = replace(
+            config,
+            home=config.home / "another",
+            server=replace(config.server, port=proxy.port),
+        )
+        with pytest.raises(ConfigError, match=f"server.port: cannot listen on .*:{proxy.port}"):
+            await serve(elsewhere, _say_nothing)
+        assert (await proxy.get("/readyz")).status == 200
+
+
+def _say_nothing(url: str) -> None:
+    raise AssertionError(url)
 
 
 @pytest.mark.load

@@ -8,6 +8,7 @@ can be cancelled, and then writes shielded, so a client that stops reading holds
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,12 +91,14 @@ class Client:
             connection.start_soon(self._close_when_cancelled)
             await self._app(self._scope, self._receive, self._send)
             self.returned = True
+            self._from_client.close()
             connection.cancel_scope.cancel()
         self._news.unpark_all()
 
     def stop_reading(self) -> None:
         """The next write does not return, until `read_on` or `hang_up`."""
-        self._flowing = trio.Event()
+        if self._flowing.is_set():
+            self._flowing = trio.Event()
 
     def read_on(self) -> None:
         self._flowing.set()
@@ -115,7 +118,11 @@ class Client:
     async def hang_up(self) -> None:
         self.gone = True
         self._flowing.set()
-        await self._to_app.send({"type": self._disconnect})
+        await self._put({"type": self._disconnect})
+
+    async def _put(self, message: dict[str, Any]) -> None:
+        with suppress(trio.BrokenResourceError):  # the app has returned and hears nothing more
+            await self._to_app.send(message)
 
     async def _receive(self) -> dict[str, Any]:
         message = await self._from_client.receive()
@@ -170,7 +177,7 @@ class HttpClient(Client):
     _disconnect = "http.disconnect"
 
     async def send_body(self, chunk: bytes, *, more: bool) -> None:
-        await self._to_app.send({"type": "http.request", "body": chunk, "more_body": more})
+        await self._put({"type": "http.request", "body": chunk, "more_body": more})
 
     def send_body_nowait(self, body: bytes) -> None:
         """All of it; its end is a message of its own, as hypercorn has it."""
@@ -191,7 +198,7 @@ class HttpClient(Client):
                         self._saw(b"\n".join(lines))
         self._news.unpark_all()
         if self.complete:
-            await self._to_app.send({"type": "http.disconnect"})
+            await self._put({"type": "http.disconnect"})
 
 
 class SocketClient(Client):
@@ -223,7 +230,7 @@ class SocketClient(Client):
         )
 
     async def run(self) -> None:
-        await self._to_app.send({"type": "websocket.connect"})
+        await self._put({"type": "websocket.connect"})
         await super().run()
         if self.accepted and not self.gone and self.closed_with is None:
             self.closed_with = 1011  # hypercorn's word for an app that just returns
@@ -231,7 +238,7 @@ class SocketClient(Client):
     async def say(self, frame: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         """`meanwhile` happens when the app has the frame in hand, and has not yet acted on it."""
         message = {"type": "websocket.receive", "bytes": None, "text": frame}
-        await self._to_app.send(message | {"meanwhile": meanwhile})
+        await self._put(message | {"meanwhile": meanwhile})
 
     async def complete_turn(self, frame: str) -> None:
         """Say it, and wait for the `response.completed` that it leads to."""
@@ -243,7 +250,7 @@ class SocketClient(Client):
         self._to_app.send_nowait({"type": "websocket.receive", "bytes": None, "text": frame})
 
     async def say_binary(self, frame: bytes) -> None:
-        await self._to_app.send({"type": "websocket.receive", "bytes": frame, "text": None})
+        await self._put({"type": "websocket.receive", "bytes": frame, "text": None})
 
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
         self.told = told
@@ -266,7 +273,7 @@ class SocketClient(Client):
                 self.accepted = True
             case "websocket.close":
                 self.closed_with = message["code"]
-                await self._to_app.send({"type": "websocket.disconnect"})
+                await self._put({"type": "websocket.disconnect"})
             case "websocket.http.response.start":
                 self._begun(message)
             case _:

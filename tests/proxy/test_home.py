@@ -233,7 +233,7 @@ async def test_those_who_say_nothing_do_not_keep_others_waiting_until_all_places
             answered.set()
 
         nursery.start_soon(ask)
-        await wait_all_tasks_blocked()
+        await wait_all_tasks_blocked(0.01)  # long enough for a socket to be seen as readable
         assert not answered.is_set()
         for stream in silent:
             await stream.aclose()

@@ -163,21 +163,24 @@ def test_a_long_event_in_many_pieces_is_one_event(end: bytes) -> None:
 
 
 def test_an_event_without_an_end_is_cut_before_it_fills_the_memory() -> None:
-    splitter = Splitter()
-    piece = bytes(EVENT_BYTES // 8)
-    for _ in range(8):
-        assert splitter.feed(piece) == []
+    splitter = Splitter(limit_bytes=1000)
+    for _ in range(10):
+        assert splitter.feed(bytes(100)) == []
 
-    with pytest.raises(UpstreamCut, match="more than 64 MiB"):
+    with pytest.raises(UpstreamCut, match="more than 1000 bytes"):
         splitter.feed(b"x")
 
 
 def test_only_the_unfinished_event_counts_for_that() -> None:
-    splitter = Splitter()
-    splitter.feed(bytes(EVENT_BYTES - 10))
+    splitter = Splitter(limit_bytes=1000)
+    splitter.feed(bytes(990))
 
     assert len(splitter.feed(b"\n\nmore")) == 1
-    assert splitter.feed(bytes(100)) == []
+    assert splitter.feed(bytes(996)) == []
+
+
+def test_an_event_as_large_as_codex_takes_is_taken() -> None:
+    assert EVENT_BYTES > 16 * 2**20
 
 
 # The end of a stream.

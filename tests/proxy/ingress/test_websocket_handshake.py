@@ -98,3 +98,19 @@ async def test_a_drain_waits_for_the_successor_of_a_turn_too(
 
     assert socket.types[-1] == "response.completed"
     assert socket.closed_with == 1001
+
+
+async def test_what_is_said_while_the_last_turn_drains_is_answered_before_the_close(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, streaming(created("resp_1"), trio.Event()))
+
+    socket = await bench.turn("websocket")
+    await socket.wait_for("response.created")
+    bench.runtime.admission.close_door(10)
+    await wait_all_tasks_blocked()
+    await socket.say(create(generate=False))
+    await socket.wait_returned()
+
+    assert socket.types[-1] == "response.completed"
+    assert socket.closed_with == 1001
