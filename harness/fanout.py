@@ -98,8 +98,8 @@ class Conductor:
 
     async def _lead(self, plan: SessionPlan) -> None:
         """The conversation itself: a turn before all others, and one in the middle of them."""
-        session, (first, second) = self._open_session(plan), plan.turns
-        try:
+        first, second = plan.turns
+        async with self._open_session(plan) as session:
             if not await session.take(first):
                 self._family.move(plan.thread_id, At.LOST)
             elif await self._family.pause(plan.thread_id, At.READY):
@@ -109,12 +109,10 @@ class Conductor:
                     await session.run_tools(second, items)
                     await session.ask(second, Step.RECALL)
                 await session.note_leftovers()
-        finally:
-            await session.hang_up()
 
     async def _work(self, plan: SessionPlan) -> None:
-        session, (turn,) = self._open_session(plan), plan.turns
-        try:
+        (turn,) = plan.turns
+        async with self._open_session(plan) as session:
             session.begin(turn)
             items = await self._ask_until_served(plan, session)
             if items is not None:
@@ -123,8 +121,6 @@ class Conductor:
                 async with self._recalls:
                     await session.ask(turn, Step.RECALL)
                 await session.note_leftovers()
-        finally:
-            await session.hang_up()
 
     async def _ask_until_served(self, plan: SessionPlan, session: Session) -> list[Item] | None:
         attempts = count(1)

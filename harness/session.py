@@ -1,5 +1,7 @@
 """Session: one simulated client that lives through its plan, and misbehaves where the plan says."""
 
+from typing import Self
+
 import trio
 
 from harness.acts import SHOWN_BEFORE_CUT
@@ -29,26 +31,30 @@ class Session:
         self._notes = notes
         self._items: list[Item] = [instructions()]
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        """Hang up, whatever has happened."""
+        with trio.move_on_after(HANG_UP_SECONDS, shield=True):
+            await self._line.drop()
+
     async def run(self) -> bool:
         """Whether all turns could be taken to their end; the first that cannot is the last."""
-        try:
+        async with self:
             for turn in self._plan.turns:
                 if not await self.take(turn):
                     return False
             await self.note_leftovers()
-            return True
-        finally:
-            await self.hang_up()
+        return True
 
     async def ask_once(self) -> End:
         """The first request alone, for a session that is expected to be refused."""
         turn = self._plan.turns[0]
         self.begin(turn)
-        try:
+        async with self:
             seen, _items = await self.ask(turn, Step.CALLS)
-            return seen.end
-        finally:
-            await self.hang_up()
+        return seen.end
 
     def begin(self, turn: TurnPlan) -> None:
         """The user speaks."""
@@ -85,10 +91,6 @@ class Session:
     async def note_leftovers(self) -> None:
         for message in await self._line.leftovers():
             self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
-
-    async def hang_up(self) -> None:
-        with trio.move_on_after(HANG_UP_SECONDS, shield=True):
-            await self._line.drop()
 
     async def _take(self, turn: TurnPlan, step: Step) -> bool:
         """One step of a turn; after a planned fault it is tried once more."""
