@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
 from lifecycle import Admission, AdmissionRefused, Ask, Limits, Overlap, Refusal, WorkflowLimits
 from tests.lifecycle.asks import ask, child, root, top
@@ -296,13 +296,16 @@ async def test_a_full_line_refuses_at_once(
 async def test_nobody_waits_where_that_is_not_switched_on(limits: WorkflowLimits) -> None:
     admission = Admission(Limits(workflow=limits))
     async with admission.lease(child(0, 0)):
-        with pytest.raises(AdmissionRefused, match="workflow_concurrency_exhausted"):
+        with (
+            assert_no_checkpoints(),
+            pytest.raises(AdmissionRefused, match="workflow_concurrency_exhausted"),
+        ):
             await admission.lease(child(1, 0)).__aenter__()
 
     assert is_quiet(admission)
 
 
-async def test_a_worker_without_a_root_does_not_wait(nursery: trio.Nursery) -> None:
+async def test_a_worker_without_a_root_does_not_wait() -> None:
     admission = Admission(Limits(turns=1, workflow=WorkflowLimits(hold_seconds=60)))
     async with admission.lease(ask(worker=True)):
         with pytest.raises(AdmissionRefused, match="turns_at_capacity"):
