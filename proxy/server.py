@@ -102,13 +102,13 @@ def _hypercorn_config(runtime: Runtime) -> HypercornConfig:
 def _tune(sock: trio.socket.SocketType, stall_seconds: float) -> None:
     """Find dead peers: keep-alive probes and, where there is one, a bound on unacked bytes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_SECONDS),
-        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_SECONDS),
-        ("TCP_USER_TIMEOUT", int(stall_seconds * 1000)),
-    ):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    wanted = {
+        "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
+        "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_SECONDS,
+        "TCP_USER_TIMEOUT": int(stall_seconds * 1000),
+    }
+    for name in wanted.keys() & vars(socket).keys():
+        sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), wanted[name])
 
 
 def _is_ordinary(error: BaseException) -> bool:

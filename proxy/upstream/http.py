@@ -66,7 +66,7 @@ class HttpReply:
         with trio.CancelScope() as unwind, suppress(httpx.HTTPError):
             unwind.cancel()
             while await anext(self._chunks, b""):
-                pass
+                ...
         await self._response.aclose()
 
 

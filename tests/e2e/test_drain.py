@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
@@ -172,6 +173,7 @@ async def test_either_signal_drains_and_serving_returns(
             sent.go.set()
 
             assert b"response.completed" in await _rest(client)
+            await client.hang_up()
             await proxy.over.wait()
 
 
@@ -207,6 +209,16 @@ async def test_a_home_or_port_that_is_taken_is_said_by_its_key(upstream: Upstrea
         with pytest.raises(ConfigError, match=f"server.port: cannot listen on .*:{proxy.port}"):
             await serve(elsewhere, _say_nothing)
         assert (await proxy.get("/readyz")).status == 200
+
+
+async def test_the_limit_of_open_files_is_raised(upstream: Upstream) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+    try:
+        async with open_proxy(upstream.url):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= before[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def _say_nothing(url: str) -> None:
