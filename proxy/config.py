@@ -194,10 +194,7 @@ def _section(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]
         if key not in hints:
             raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
         values[key] = _convert(f"{name}.{key}", value, hints[key])
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise ConfigError(name, str(error)) from error
+    return _built(kind, values, {key: f"{name}.{key}" for key in values})
 
 
 def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
@@ -211,16 +208,21 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
             name = keys[key]
             written[name] = f"{section}.{key}"
             values[name] = _convert(written[name], value, hints[name])
+    return _built(Limits, values, written)
+
+
+def _built(kind: type[T], values: Mapping[str, Any], written: Mapping[str, str]) -> T:
+    """Raises ConfigError naming the keys without any one of which the rest would work."""
     try:
-        return Limits(**values)
+        return kind(**values)
     except ValueError as error:
-        blamed = [key for name, key in written.items() if _would_work_without(name, values)]
+        blamed = [key for name, key in written.items() if _would_work_without(name, kind, values)]
         raise ConfigError(", ".join(blamed or written.values()), str(error)) from error
 
 
-def _would_work_without(name: str, values: Mapping[str, Any]) -> bool:
+def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> bool:
     try:
-        Limits(**{key: value for key, value in values.items() if key != name})
+        kind(**{key: value for key, value in values.items() if key != name})
     except ValueError:
         return False
     return True

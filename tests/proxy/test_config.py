@@ -10,11 +10,16 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from lifecycle import Limits, Overlap
+from lifecycle import Limits, Overlap, WorkflowLimits
 from proxy.config import Client, Config, Server, UpstreamSettings, home, load
 from proxy.errors import ConfigError
 
-SECTIONS: Mapping[str, type] = {"server": Server, "client": Client, "upstream": UpstreamSettings}
+SECTIONS: Mapping[str, type] = {
+    "server": Server,
+    "client": Client,
+    "upstream": UpstreamSettings,
+    "workflow": WorkflowLimits,
+}
 LIMITS = {
     "turns.limit": "turns",
     "lanes.limit": "lanes",
@@ -34,6 +39,10 @@ MAY_BE_NOUGHT = {
     "lanes.settle_seconds",
     "lanes.client_gone_seconds",
     "websockets.limit",
+    "workflow.kept",
+    "workflow.sends_kept",
+    "workflow.hold_seconds",
+    "workflow.line",
 }
 
 
@@ -54,6 +63,7 @@ SPECIAL = {
     "server.origins": (["https://a"], ("https://a",)),
     "upstream.url": ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
     "lanes.overlap": ("share", Overlap.SHARE),
+    "workflow.kept": (3, 3),
 }
 DOCUMENT = Path(__file__).parents[2] / "docs" / "config.md"
 
@@ -77,7 +87,8 @@ def found(config: Config, key: str) -> Any:
     if key in LIMITS:
         return getattr(config.limits, LIMITS[key])
     section, _, name = key.partition(".")
-    return getattr(getattr(config, section), name)
+    holder = config.limits if section == "workflow" else config
+    return getattr(getattr(holder, section), name)
 
 
 def as_written(value: object) -> object:
@@ -182,6 +193,8 @@ def test_a_whole_number_is_whole(key: str) -> None:
         ({"lanes.limit": 4, "lanes.kept": 4}, "lanes.limit"),
         ({"turns.limit": 9, "memory.limit_bytes": 0, "lanes.limit": 70}, "memory.limit_bytes"),
         ({"turns.limit": 0, "memory.limit_bytes": 0}, "turns.limit, memory.limit_bytes"),
+        ({"workflow.kept": 8}, "workflow.kept"),
+        ({"workflow.turns": 1, "workflow.sends": 5}, "workflow.turns"),
     ],
 )
 def test_limits_that_contradict_each_other_are_named(
