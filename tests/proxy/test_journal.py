@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from lifecycle import Ask, LaneId, PrincipalId, RootId
 from proxy.journal import FLUSH_SECONDS, MODEL_CHARACTERS, MOST_QUEUED, RECENT_RECORDS, Journal
@@ -169,6 +170,18 @@ async def test_what_was_noted_is_written_within_a_second_by_a_task_of_its_own(
     assert disk.written == list(journal.recent)
     assert (journal.statistics().queued, journal.statistics().lost) == (0, 0)
     assert FLUSH_SECONDS < 1
+
+
+async def test_with_nothing_to_write_the_disk_is_left_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    appended: list[float] = []
+    journal = Journal(Disk(told=lambda: appended.append(trio.current_time())))
+    nursery.start_soon(journal.write)
+    await trio.sleep(10 * FLUSH_SECONDS)
+    journal.flush()
+
+    assert appended == []
 
 
 def test_a_full_disk_costs_records_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
