@@ -45,7 +45,8 @@ async def run_turn(
     except Exception:
         # Leaving from here it would cancel the writer, and the client would see no 500.
         logger.exception("a turn failed by a fault of ours")
-        progress.ended = Ended(outcome=Outcome.BROKEN)
+        if progress.ended is None:  # what its client is owed is not lost by a fault behind it
+            progress.ended = Ended(outcome=Outcome.BROKEN)
     finally:
         _conclude(runtime, ask.ask if isinstance(ask, Waiting) else ask, exchange, outbox, progress)
 

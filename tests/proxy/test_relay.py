@@ -7,9 +7,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.errors import UpstreamCut
 from proxy.outbox import Outcome
 from proxy.relay import LINGER_SECONDS, REJECTION_BYTES
-from tests.kit.events import completed, created, delta
-from tests.kit.runtime import Bench
+from proxy.responses import Usage
+from tests.kit.events import completed, created, delta, sse
+from tests.kit.runtime import TRANSPORTS, Bench, Transport
 from tests.kit.upstream import JSON, STREAM, Script, answer, streaming
+
+both = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
@@ -172,3 +175,35 @@ async def test_a_slow_client_slows_its_upstream_down(
 
     assert running == 1
     assert client.body == created() + chunk * 20 + completed()
+
+
+@both
+async def test_usage_that_is_missing_is_unknown_and_not_zero(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Field case B75."""
+    done = sse({"type": "response.completed", "response": {"id": "resp_1"}})
+    bench = Bench(nursery, streaming(created(), done))
+
+    client = await bench.turn(transport)
+    await client.wait_for("response.completed")
+
+    assert bench.records[0].usage == Usage()
+    assert "usage" not in client.events[-1]["response"]
+
+
+@both
+async def test_partial_usage_is_completed_on_the_wire_and_recorded_as_it_came(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Field case B69."""
+    bench = Bench(nursery, streaming(created(), completed(usage={"input_tokens": 5})))
+
+    client = await bench.turn(transport)
+    await client.wait_for("response.completed")
+
+    usage = client.events[-1]["response"]["usage"]
+    assert usage["output_tokens"] == 0
+    assert usage["total_tokens"] == 5
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
+    assert bench.records[0].usage == Usage(input_tokens=5)
