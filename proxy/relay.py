@@ -1,5 +1,6 @@
 """Relay: from one upstream reply to the outbox, the terminal event held back."""
 
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -113,6 +114,7 @@ class Relay:
 
     async def _reject(self) -> Ended:
         """The status is the answer: it stands, however much of its words arrives."""
+        self.progress.patience.deadline = math.inf
         body = bytearray()
         with trio.move_on_after(REJECTION_SECONDS):
             try:

@@ -42,20 +42,22 @@ async def serve(
     _raise_file_limit()
     with locked(config.home) as control, _listen(config.server) as listening:
         async with open_runtime(config) as runtime, trio.open_nursery() as service:
-            service.start_soon(_watch_signals, runtime, service.cancel_scope)
+            server = Server(runtime)
+            service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
             await service.start(serve_control, control, partial(answer, runtime), service)
             service.start_soon(runtime.journal.write)
             say(_url(listening))
             task_status.started(runtime)
-            await Server(runtime).serve(trio.SocketListener(listening), service)
+            await server.serve(trio.SocketListener(listening), service)
             service.cancel_scope.cancel()
 
 
-async def _watch_signals(runtime: Runtime, service: trio.CancelScope) -> None:
+async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:
     """The first signal drains, the second ends at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if runtime.admission.draining:
+                server.cut()
                 service.cancel()
                 return
             seconds = runtime.config.server.drain_seconds

@@ -40,7 +40,7 @@ class Server:
         self._context = WorkerContext(None)
         self._hypercorn = _hypercorn_config(runtime)
         self._places = trio.CapacityLimiter(runtime.config.server.connections)
-        self._open = 0
+        self._open: set[trio.SocketStream] = set()
         self._closed = trio.lowlevel.ParkingLot()
 
     async def serve(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
@@ -54,6 +54,13 @@ class Server:
             with trio.move_on_after(LAST_BYTES_SECONDS):
                 while self._open:
                     await self._closed.park()
+        self.cut()
+
+    def cut(self) -> None:
+        """Close every connection at once. hypercorn shields its writes, so cancelling alone would
+        wait for a client that reads nothing."""
+        for stream in self._open:
+            stream.socket.close()
 
     async def _accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
         """Take a place first: with none left, new connections wait in the backlog."""
@@ -61,7 +68,7 @@ class Server:
             place = object()
             await self._places.acquire_on_behalf_of(place)
             stream = await next_stream(listener)
-            self._open += 1
+            self._open.add(stream)
             connections.start_soon(self._connection, stream, place)
 
     async def _connection(self, stream: trio.SocketStream, place: object) -> None:
@@ -73,7 +80,7 @@ class Server:
         finally:
             stream.socket.close()
             self._places.release_on_behalf_of(place)
-            self._open -= 1
+            self._open.discard(stream)
             self._closed.unpark_all()
 
     async def _converse(self, wire: Wire) -> None:

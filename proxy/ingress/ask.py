@@ -84,7 +84,7 @@ class Identity:
             lane=self.lane,
             root=self.root,
             thread=self._thread_id(self.thread),
-            parent=self._thread_id(self.parent),
+            parent=None if self.thread == self.session else self._thread_id(self.parent),
             worker=self.worker,
             counted=self.counted,
             body_bytes=body_bytes,

@@ -15,8 +15,11 @@ EARLY_BYTES: Final = 64 * 1024
 """What may arrive before admission has spoken; beyond it the connection waits."""
 _STEP_BYTES: Final = 64 * 1024
 _LAYERS: Final = 3
-_IN_THREAD_BYTES: Final = 2**20
-"""Decompressing less takes under a millisecond, which is what a trip to a thread costs."""
+_INLINE_BYTES: Final = 256 * 1024
+"""What decompresses to no more takes about a millisecond; the rest is done beside the loop."""
+_STRIDE_BYTES: Final = 4 * 2**20
+"""Of output for one trip to a thread, and then accounted."""
+_CORRUPT: Final = (zlib.error, zstandard.ZstdError, EOFError)
 
 CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
 
@@ -110,30 +113,64 @@ async def decoded(
 ) -> bytes | BadBody:
     """Undo the content codings, last one first, each result accounted to the lease."""
     for coding in reversed(applied):
-        if len(body) < _IN_THREAD_BYTES:
-            plain = decompress(coding, body, limit_bytes)
-        else:
-            plain = await trio.to_thread.run_sync(decompress, coding, body, limit_bytes)
+        plain: bytes | BadBody = BadBody("too_large")
+        if len(body) <= _INLINE_BYTES:
+            plain = decompress(coding, body, min(limit_bytes, _INLINE_BYTES))
+        if plain == BadBody("too_large"):
+            plain = await _decompress_beside(coding, body, lease, limit_bytes)
+        elif isinstance(plain, bytes) and not lease.grow(len(plain)):
+            plain = BadBody("memory_at_capacity")
         if isinstance(plain, BadBody):
             return plain
-        if not lease.grow(len(plain)):
-            return BadBody("memory_at_capacity")
         body = plain
     return body
 
 
 def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
     """Pure; never holds more than `limit_bytes` and one step of output."""
+    found = bytearray()
     try:
-        step = _zstd(body) if coding == "zstd" else _zlib(coding, body)
-        found = bytearray()
+        step = _opened(coding, body)
         while piece := step(_STEP_BYTES):
             found += piece
             if len(found) > limit_bytes:
                 return BadBody("too_large")
-    except (zlib.error, zstandard.ZstdError, EOFError) as error:
-        return BadBody("bad_request", f"the body is not valid {coding}: {error}")
+    except _CORRUPT as error:
+        return _corrupt(coding, error)
     return bytes(found)
+
+
+async def _decompress_beside(
+    coding: str, body: bytes, lease: Lease, limit_bytes: int
+) -> bytes | BadBody:
+    """The same in a thread, a stride at a time, each accounted before the next."""
+    found = bytearray()
+    try:
+        step = _opened(coding, body)
+        while piece := await trio.to_thread.run_sync(_stride, step):
+            found += piece
+            if len(found) > limit_bytes:
+                return BadBody("too_large")
+            if not lease.grow(len(piece)):
+                return BadBody("memory_at_capacity")
+    except _CORRUPT as error:
+        return _corrupt(coding, error)
+    return bytes(found)
+
+
+def _stride(step: Callable[[int], bytes]) -> bytes:
+    found = bytearray()
+    while len(found) < _STRIDE_BYTES and (piece := step(_STEP_BYTES)):
+        found += piece
+    return bytes(found)
+
+
+def _opened(coding: str, body: bytes) -> Callable[[int], bytes]:
+    return _zstd(body) if coding == "zstd" else _zlib(coding, body)
+
+
+def _corrupt(coding: str, error: Exception) -> BadBody:
+    return BadBody("bad_request", f"the body is not valid {coding}: {error}")
 
 
 def _zstd(body: bytes) -> Callable[[int], bytes]:
