@@ -18,17 +18,23 @@ from tests.e2e.upstream import Sent, Upstream, sse
 from tests.e2e.websocket import TEXT, Socket, create, frame
 
 SECONDS = 28
+SENDS = 20_000
 LATER: Final = pytest.mark.load
 
 
 @asynccontextmanager
 async def _started(upstream: Upstream, path: Path, *, alone: bool) -> AsyncIterator[Proxy]:
-    """In this process, or in one of its own, which runs truly at the same time."""
+    """In this process, or in one of its own, which runs truly at the same time.
+
+    One conversation sends here in seconds what its budget allows in hours, so that is raised.
+    """
     if alone:
-        async with open_child(path / "home", upstream.url) as child:
+        file = trio.Path(path / "turnlane.toml")
+        await file.write_text(f"[workflow]\nsends = {SENDS}\n")
+        async with open_child(path / "home", upstream.url, "--config", str(file)) as child:
             yield child.proxy
     else:
-        async with open_proxy(upstream.url) as proxy:
+        async with open_proxy(upstream.url, workflow={"sends": SENDS}) as proxy:
             yield proxy
 
 
