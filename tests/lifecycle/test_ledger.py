@@ -300,6 +300,14 @@ def test_in_a_shared_lane_one_waits_for_the_oldest_that_nobody_follows(ledger: L
     assert waiting(ledger.ask(ask(1), NOW)).earlier == second.lease_id
 
 
+def test_a_shared_lane_has_one_successor_too(ledger: Ledger) -> None:
+    granted(ledger, ask(1))
+    assert isinstance(ledger.share(waiting(ledger.ask(ask(1), NOW)), NOW), Granted)
+    waiting(ledger.ask(ask(1), NOW))
+
+    assert ledger.ask(ask(1), NOW) == BUSY
+
+
 # Replacing the turn of one's own connection.
 
 

@@ -268,9 +268,10 @@ async def test_a_drain_empties_the_line(narrow: Admission, nursery: trio.Nursery
     workers = await fan_out(nursery, narrow, 4)
     narrow.close_door(10)
     await wait_all_tasks_blocked()
+    late = await start(nursery, narrow, child(9, 0))
 
     assert [worker.refusal for worker in workers] == [None, *[Refusal.DRAINING] * 3]
-    assert (running(workers), waiting(narrow)) == ([0], 0)
+    assert (running(workers), late.refusal, waiting(narrow)) == ([0], Refusal.DRAINING, 0)
     await end(workers[0])
     await narrow.wait_idle()
 
@@ -390,9 +391,11 @@ async def test_a_process_that_is_full_for_a_moment_refuses_nobody_whose_root_is_
     admission = Admission(Limits(turns=3, workflow=workflow))
     first, second = await fan_out(nursery, admission, 2)
     strangers = [await start(nursery, admission, ask()) for _ in range(2)]
+    heir = admission.succeed(strangers[0].held.id, ask())
     await end(strangers[0])
 
     assert (second.refusal, waiting(admission)) == (None, 1)
+    admission.abandon(heir)
     for holder in (first, second, strangers[1]):
         await end(holder)
     assert is_quiet(admission)
