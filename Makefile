@@ -27,14 +27,14 @@ lint: $(VENV)/.dev
 	$(BIN)/flake8 --select=ASYNC $$(git ls-files lifecycle proxy harness | grep '\.py$$')
 
 load: $(VENV)/.dev
-	$(BIN)/pytest -q -m load
+	$(BIN)/pytest -q -m load -o faulthandler_timeout=0
 
 browser: $(VENV)/.dev
 	$(BIN)/pytest -q -m browser tests/e2e/test_browser.py
 
 codex: $(VENV)/.dev
 	TURNLANE_CODEX="$${TURNLANE_CODEX:-$$(bash .ci/codex-install | tail -n 1)}" \
-		$(BIN)/pytest -q -m codex tests/codex
+		$(BIN)/pytest -q -m codex -o faulthandler_timeout=0 tests/codex
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

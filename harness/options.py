@@ -42,6 +42,8 @@ def read_options(argv: list[str] | None) -> Options:
         parser.error("--inject leak starts a proxy of its own: not with --target")
     if told.inject is Inject.SWAP and told.sessions == 1:
         parser.error("--inject swap needs two sessions to swap between")
+    if told.json and not told.json.absolute().parent.is_dir():
+        parser.error(f"--json: there is no folder {told.json.absolute().parent}")
     return Options(**vars(told))
 
 

@@ -66,7 +66,7 @@ class Journal:
         logger.info(
             "%s %s %s %s %.0f ms, tokens in %s, cached %s, out %s",
             record.transport,
-            record.outcome.value if record.refusal is None else f"refused: {record.refusal}",
+            _ended(record),
             record.model or "-",
             "anonymous" if record.lane is None else record.lane[:8],
             record.total_ms,
@@ -133,3 +133,11 @@ def _on_one_line(name: str | None) -> str | None:
 
 def _tokens(usage: Usage) -> tuple[int | None, int | None, int | None]:
     return usage.input_tokens, usage.cached_tokens, usage.output_tokens
+
+
+def _ended(record: TurnRecord) -> str:
+    if record.refusal is not None:
+        return f"refused: {record.refusal}"
+    if record.outcome is Outcome.UPSTREAM_REFUSED:
+        return f"{record.outcome.value} {record.status}"
+    return record.outcome.value

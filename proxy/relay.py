@@ -57,7 +57,8 @@ class Relay:
         kind = find(self.reply.headers, b"content-type") or ""
         if kind.startswith("text/event-stream") or (streamed and not kind):
             return await self._stream()
-        if not self.exchange.streams_only:
+        whole = not streamed or kind.startswith("application/json")
+        if whole and not self.exchange.streams_only:
             return await self._whole()
         return Failure(
             status=502,

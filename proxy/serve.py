@@ -57,6 +57,7 @@ async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelS
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if runtime.admission.draining:
+                runtime.admission.close_door(0.0)  # what runs ends by the shutdown, not its client
                 server.cut()
                 service.cancel()
                 return

@@ -112,6 +112,7 @@ async def _attempts(
     """Each send is charged to the workflow; the first one was announced, so it always may be."""
     assert progress.lease is not None
     failure: Failure | None = None
+    await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
     while progress.lease.sent() or failure is None:
         progress.attempts += 1
         answer = await _attempt(runtime, request, exchange, outbox, progress)

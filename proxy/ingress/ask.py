@@ -76,7 +76,8 @@ class Identity:
     @property
     def counted(self) -> bool:
         """Whether the thread counts as a child: reviews come with the work, they are no fan-out."""
-        return self.worker and self.subagent not in ("guardian", "review")
+        own_root = self.thread == self.session
+        return self.worker and not own_root and self.subagent not in ("guardian", "review")
 
     def ask(self, body_bytes: int) -> Ask:
         return Ask(

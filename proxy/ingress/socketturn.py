@@ -49,6 +49,7 @@ class SocketTurn:
         self.waiting: Waiting | None = None
         self.response_id: str | None = None
         self.terminal_seen = False
+        self.forgotten = False
         self.scope = trio.CancelScope()
         self.finished = trio.Event()
 
@@ -113,7 +114,7 @@ class SocketTurn:
             return Ended(outcome=Outcome.REPLACED, usage=ended.usage)
         if ended.outcome is Outcome.INTERRUPTED and self._created is not None:
             ended = Ended(outcome=ended.outcome, final=interrupted(self._created))
-        if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None:
+        if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None and not self.forgotten:
             self._store(
                 Transcript(
                     response_id=response_id(ended.final.data or b""),

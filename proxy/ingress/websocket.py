@@ -166,8 +166,10 @@ class Socket:
         return admission.succeed(current.waiting.earlier, ask, instead_of=current.waiting)
 
     def _prewarm(self, create: Create, before: Transcript | None) -> None:
-        if self._current is not None and not (self._current.over or self._current.terminal_seen):
-            self._current.replace()
+        if self._current is not None and not self._current.over:
+            self._current.forgotten = True  # the prewarm's transcript is the later one
+            if not self._current.terminal_seen:
+                self._current.replace()
         name = f"resp_{uuid.uuid4().hex}"
         self._kept.remember(Transcript(response_id=name, items=continued(before, create.input)))
         for frame in prewarmed(name, create.model, self._runtime.wall()):

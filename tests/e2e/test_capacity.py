@@ -92,19 +92,16 @@ DEFAULT = pytest.param(256, {}, marks=pytest.mark.load)
 async def test_anonymous_turns_fill_the_global_gate_and_no_lane(
     held: Upstream, limit: int, sections: Sections
 ) -> None:
-    partial = [{}, {"thread-id": "t"}, {"session-id": "s"}, {"x-codex-parent-thread-id": "p"}]
     with trio.fail_after(SECONDS):
         async with open_proxy(held.url, **sections) as proxy:
-            await _fill_the_gate(proxy, held, limit, partial)
+            await _fill_the_gate(proxy, held, limit)
 
 
-async def _fill_the_gate(
-    proxy: Proxy, held: Upstream, limit: int, partial: list[dict[str, str]]
-) -> None:
+async def _fill_the_gate(proxy: Proxy, held: Upstream, limit: int) -> None:
     clients: list[Client] = []
     for number in range(limit):
         clients.append(await proxy.connect())
-        await clients[-1].send(post(partial[number % len(partial)]))
+        await clients[-1].send(post(_partial(number)))
     await held.wait_sent(limit)
     status = await proxy.status()
     assert (status["turns"]["active"], status["lanes"]["active"]) == (limit, 0)
@@ -190,6 +187,13 @@ async def test_a_client_that_comes_back_at_once_gets_its_lane(proxy: Proxy, held
 
         assert b"response.completed" in (await client.answer()).body
         assert (await proxy.until_idle())["refusals"] == {}
+
+
+def _partial(number: int) -> dict[str, str]:
+    """Less of an identity than names a lane."""
+    name = str(number)
+    some = [{}, {"thread-id": name}, {"session-id": name}, {"x-codex-parent-thread-id": name}]
+    return some[number % len(some)]
 
 
 async def _post(proxy: Proxy, thread: str) -> Client:

@@ -19,6 +19,7 @@ from tests.e2e.websocket import TEXT, Socket, create, frame
 
 SECONDS = 28
 SENDS = 20_000
+MANY: Final = 10_000
 LATER: Final = pytest.mark.load
 
 
@@ -54,7 +55,7 @@ async def _in_one_write(sent: Sent) -> None:
     ("count", "sockets", "alone"),
     [
         (100, 1, False),
-        pytest.param(10_000, 4, True, marks=LATER),
+        pytest.param(MANY, 4, True, marks=LATER),
     ],
 )
 async def test_an_increment_on_the_byte_after_the_end_is_served_every_time(

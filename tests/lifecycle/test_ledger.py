@@ -282,15 +282,6 @@ def test_sharing_a_lane_asks_for_a_turn_and_memory_and_for_no_lane() -> None:
     assert books(ledger) == (1, 32, 2, 40)
 
 
-def test_a_shared_lane_has_one_successor_too(ledger: Ledger) -> None:
-    (first,) = granted(ledger, ask(1))
-    ledger.share(waiting(ledger.ask(ask(1), 0)), 0)
-    second = waiting(ledger.succeed(first, ask(1), 0))
-
-    assert ledger.ask(ask(1), 0) == BUSY
-    assert ledger.give_back(first) is second
-
-
 def test_in_a_shared_lane_one_waits_for_the_oldest_that_nobody_follows(ledger: Ledger) -> None:
     (first,) = granted(ledger, ask(1))
     second = ledger.share(waiting(ledger.ask(ask(1), NOW)), NOW)

@@ -224,3 +224,12 @@ def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
 
     kept = journal.recent[0]
     assert (kept.lane, kept.root, kept.worker) == ("0" * 32, "1" * 32, True)
+
+
+def test_a_refusal_of_the_upstream_is_logged_with_its_status(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="turnlane")
+    journal.record(record(outcome=Outcome.UPSTREAM_REFUSED, status=401))
+
+    assert "upstream_refused 401" in caplog.text
