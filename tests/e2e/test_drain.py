@@ -17,7 +17,7 @@ from proxy.serve import serve
 from tests.e2e.client import Client, Cut, named, post
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, at_once, on_go
+from tests.e2e.upstream import Upstream, at_once, endless, on_go
 from tests.e2e.websocket import Closed, Socket, create, upgrade
 
 SECONDS = 20
@@ -155,6 +155,21 @@ async def test_a_second_signal_ends_at_once(upstream: Upstream, tmp_path: Path) 
                 assert await child.stop() == 0
             with pytest.raises(Cut):
                 await _rest(client)
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = endless
+    short = _with_drain(tmp_path, 0.5)
+    async with open_child(tmp_path / "home", upstream.url, *short) as child:
+        with trio.fail_after(SECONDS):
+            client = await child.proxy.connect(receive_bytes=4096)
+            await client.send(post(named("t")))
+            await upstream.wait_sent(1)
+            child.signal()
+            with trio.fail_after(SOON_SECONDS):
+                assert await child.wait() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -386,3 +386,9 @@ def test_a_second_socket_of_one_thread_asks_for_the_same_lane() -> None:
 
     assert first.lane == second.lane
     assert first.lane is not None
+
+
+def test_a_root_thread_joins_nobody_and_is_no_child_whatever_parent_it_names() -> None:
+    ask = Identity(thread="t", session="t", parent="p").ask(0)
+
+    assert (ask.parent, ask.counted) == (None, False)

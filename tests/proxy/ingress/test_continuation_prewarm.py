@@ -88,6 +88,26 @@ async def test_a_prewarm_does_not_take_the_end_of_a_turn_away(
     ]
 
 
+async def test_a_prewarm_at_the_end_of_a_turn_is_the_later_word(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    closing = trio.Event()
+    ends_slowly = Script((created("resp_1"), completed("resp_1")), closing=closing)
+    bench = Bench(nursery, ends_slowly, saying("resp_2"))
+
+    socket = await bench.turn("websocket")
+    await socket.wait_for("response.created")
+    await wait_all_tasks_blocked()
+    await socket.say(create(message("anew"), generate=False))
+    closing.set()
+    await socket.wait_for("response.completed", 2)
+    name = socket.events[-1]["response"]["id"]
+    await socket.complete_turn(create(message("one"), previous=name))
+
+    assert bench.outcomes == [Outcome.COMPLETED, Outcome.COMPLETED]
+    assert bench.input_of(1) == [message("anew"), message("one")]
+
+
 async def test_a_refusal_behind_a_prewarm_is_not_lost_with_the_turn_that_it_ended(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
