@@ -119,6 +119,22 @@ async def test_only_headers_that_may_come_down_do(
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "status"), [(b"application/json", 200), (b"text/html; charset=utf-8", 502)]
+)
+async def test_a_page_in_place_of_a_stream_is_a_failure_and_a_document_is_passed_on(
+    kind: bytes, status: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    page = Script([b'{"hello":1}'], headers=((b"content-type", kind),))
+    bench = Bench(nursery, page)
+
+    client = bench.post()
+    await client.wait_returned()
+
+    assert (client.status, client.complete) == (status, True)
+    assert status == 200 or client.refused.code == "upstream_unusable"
+
+
 @pytest.mark.parametrize("status", [302, 400, 429, 500])
 async def test_whatever_is_no_2xx_is_passed_on_with_its_body(
     status: int, nursery: trio.Nursery, autojump_clock: MockClock

@@ -96,7 +96,7 @@ async def test_a_message_beyond_the_hard_limit_leaves_one_record_and_ends_the_so
 async def test_what_a_client_says_after_that_is_not_heard(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    bench = Bench(nursery, limits=Limits(memory_bytes=10_000))
+    bench = Bench(nursery, answer(), limits=Limits(memory_bytes=10_000))
 
     socket = bench.socket()
     await wait_all_tasks_blocked()
@@ -109,7 +109,7 @@ async def test_what_a_client_says_after_that_is_not_heard(
     await socket.wait_returned()
 
     assert socket.types == ["error"]
-    assert bench.upstream.sent == []
+    assert bench.log == ["socket 1 sees error"]
     assert bench.at_rest
 
 
