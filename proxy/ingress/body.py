@@ -1,4 +1,8 @@
-"""Body: one request body, fed by the task that owns `receive`, read by the turn under its lease."""
+"""Body: one request body, fed by the task that owns `receive`, read by the turn under its lease.
+
+What arrives before admission has spoken is taken in, so that a hang-up behind it is seen: a little
+as it is, the announced length if the memory gate has room for it meanwhile.
+"""
 
 import zlib
 from collections.abc import Callable
@@ -9,10 +13,10 @@ from typing import Final
 import trio
 import zstandard
 
-from lifecycle import Lease
+from lifecycle import Lease, MemoryGate, Reservation
 
 EARLY_BYTES: Final = 64 * 1024
-"""What may arrive before admission has spoken; beyond it the connection waits."""
+"""Taken in before admission without asking the gate."""
 _STEP_BYTES: Final = 64 * 1024
 _LAYERS: Final = 3
 _INLINE_BYTES: Final = 256 * 1024
@@ -45,7 +49,11 @@ def codings(header: str | None) -> tuple[str, ...] | BadBody:
 
 
 class Body:
-    def __init__(self, limit_bytes: int, reserved_bytes: int) -> None:
+    def __init__(
+        self, limit_bytes: int, reserved_bytes: int, memory: MemoryGate | None = None
+    ) -> None:
+        self._memory = memory
+        self._early: Reservation | None = None
         self._limit = limit_bytes
         self._reserved = reserved_bytes
         self._chunks: list[bytes] = []
@@ -63,7 +71,7 @@ class Body:
         if not self._discarding and self._bad is None:
             self._chunks.append(chunk)
             self._size += len(chunk)
-            if self._lease is None and self._size > EARLY_BYTES:
+            if self._lease is None and not self._may_be_early():
                 await self._decided.wait()
             self._account()
         if not more:
@@ -74,12 +82,12 @@ class Body:
         """Nobody wants it: drop what is here and what comes."""
         self._discarding = True
         self._chunks = []
-        self._decided.set()
+        self._decide()
 
     async def read(self, lease: Lease, silent_seconds: float, seconds: float) -> bytes | BadBody:
         """The whole body, accounted to the lease."""
         self._lease = lease
-        self._decided.set()
+        self._decide()
         self._account()
         with trio.move_on_after(seconds):
             while not self.complete.is_set() and self._bad is None:
@@ -94,6 +102,21 @@ class Body:
         whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
         return whole
+
+    def _may_be_early(self) -> bool:
+        """Whether what has come so far may be held although nobody has decided."""
+        if self._size <= EARLY_BYTES:
+            return True
+        if self._early is None and self._memory is not None and self._size <= self._reserved:
+            self._early = self._memory.reserve(self._reserved)
+        return self._early is not None and self._size <= self._reserved
+
+    def _decide(self) -> None:
+        """From here the lease pays, or nobody has to."""
+        self._decided.set()
+        if self._early is not None:
+            early, self._early = self._early, None
+            early.give_back()
 
     def _account(self) -> None:
         """Charge what has arrived beyond what was announced."""

@@ -121,7 +121,7 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
         )
         await answer_early(runtime, body, receive, send, no)
         return
-    body = Body(client.body_bytes, announced)
+    body = Body(client.body_bytes, announced, runtime.admission.memory)
     exchange = HttpExchange(runtime, scope, body, applied)
     ask = identity.ask(announced)
     await respond(runtime, ask, exchange, body, identity, receive, send)
@@ -138,11 +138,14 @@ async def respond(
 ) -> None:
     client = runtime.config.client
     outbox = Outbox(client.outbox_bytes, client.stall_seconds)
-    async with trio.open_nursery() as parties:
-        parties.start_soon(run_turn, runtime, ask, exchange, outbox)
-        parties.start_soon(watch, receive, body, parties.cancel_scope)
-        await _Writer(runtime, outbox, body, identity, send).run()
-        parties.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as parties:
+            parties.start_soon(run_turn, runtime, ask, exchange, outbox)
+            parties.start_soon(watch, receive, body, parties.cancel_scope)
+            await _Writer(runtime, outbox, body, identity, send).run()
+            parties.cancel_scope.cancel()
+    finally:
+        body.discard()  # what came early was held outside the lease
 
 
 async def watch(receive: Receive, body: Body, scope: trio.CancelScope) -> None:

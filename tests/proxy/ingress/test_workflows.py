@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
+from proxy.ingress.body import EARLY_BYTES
 from proxy.outbox import Outcome
 from tests.kit.asgi import Client
 from tests.kit.events import completed, create, created, delta
@@ -270,13 +271,39 @@ async def test_a_worker_may_wait_in_line_and_its_client_hears_that_it_is_alive(
     assert late.types == ["keepalive"] * 4 + ["error"]
 
 
-async def test_who_waits_in_line_leaves_it_with_its_client(
+async def test_a_large_body_does_not_hide_that_its_client_left_the_line(
     nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    scripts, _ = gated(7)
+    bench = Bench(nursery, *scripts, limits=Limits(workflow=WorkflowLimits(hold_seconds=90)))
+    await fan_out(bench, "http", 7)
+    memory = bench.runtime.admission.memory
+    before = memory.statistics().held_bytes
+    size = 20 * EARLY_BYTES
+    named = {"thread-id": child(7), "session-id": "root", "x-codex-parent-thread-id": "root"}
+    headers = [*named.items(), ("content-length", str(size))]
+    gone = bench.request("POST", "/v1/responses", headers=headers)
+    for _ in range(18):
+        await gone.send_body(b"x" * EARLY_BYTES, more=True)
+    await wait_all_tasks_blocked()
+    held = memory.statistics().held_bytes - before
+    with trio.fail_after(1):
+        await gone.hang_up()
+        await gone.wait_returned()
+
+    assert held == size
+    assert bench.outcomes == [Outcome.CLIENT_GONE]
+    assert memory.statistics().held_bytes == before
+
+
+@both
+async def test_who_waits_in_line_leaves_it_with_its_client(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     scripts, gates = gated(8)
     bench = Bench(nursery, *scripts, limits=Limits(workflow=WorkflowLimits(hold_seconds=90)))
-    await fan_out(bench, "http", 7)
-    gone = await turn(bench, "http", child(7), parent="root")
+    await fan_out(bench, transport, 7)
+    gone = await turn(bench, transport, child(7), parent="root")
     await gone.hang_up()
     await wait_all_tasks_blocked()
     gates[0].set()
