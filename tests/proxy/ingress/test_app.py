@@ -4,16 +4,16 @@ import json
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from lifecycle import Limits
 from proxy import __version__
 from proxy.config import Server
-from proxy.errors import UpstreamCut
+from proxy.ingress.http import Scope
 from proxy.outbox import Outcome
 from tests.kit.events import completed, created
-from tests.kit.runtime import Bench
-from tests.kit.upstream import JSON, Script, failing, streaming
+from tests.kit.runtime import HOST, Bench
+from tests.kit.upstream import Script, streaming
 
 FOREIGN = [("origin", "https://evil.example")]
 
@@ -205,83 +205,6 @@ async def test_a_host_and_an_origin_that_are_configured_are_let_in(
     assert client.status == 200
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/backend-api/codex/models"])
-async def test_models_are_the_upstreams_and_need_no_lease(
-    path: str, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    headers = (*JSON, (b"x-models-etag", b"e"), (b"set-cookie", b"c"), (b"content-length", b"99"))
-    bench = Bench(nursery, Script([b'{"models":', b"[]}"], headers=headers))
-    bench.runtime.admission.close_door(10)
-
-    client = bench.get(path, query=b"client_version=1", headers=[("authorization", "Bearer x")])
-    await client.wait_returned()
-
-    request = bench.upstream.sent[0].request
-    assert (client.status, client.body) == (200, b'{"models":[]}')
-    assert client.headers == {
-        "content-type": "application/json",
-        "x-models-etag": "e",
-        "content-length": "13",
-    }
-    assert (request.method, request.path, request.query) == ("GET", "/models", b"client_version=1")
-    assert bench.upstream.sent[0].header("authorization") == ["Bearer x"]
-    assert request.body is None
-    assert bench.log == []
-    assert bench.at_rest
-
-
-async def test_models_keep_the_upstreams_no(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    no = Script([b'{"error":{}}'], status=401, headers=(*JSON, (b"retry-after", b"1.5")))
-    bench = Bench(nursery, no)
-
-    client = bench.get("/v1/models")
-    await client.wait_returned()
-
-    assert (client.status, client.body) == (401, b'{"error":{}}')
-    assert client.headers["retry-after"] == "2"
-
-
-@pytest.mark.parametrize(
-    ("script", "status", "code"),
-    [
-        (failing(), 502, "upstream_unreachable"),
-        (Script([b"{", UpstreamCut("reset")], headers=JSON), 502, "upstream_cut"),
-        (Script(before=[trio.Event()]), 504, "upstream_timeout"),
-        (Script([b"{", trio.Event()], headers=JSON), 504, "upstream_timeout"),
-        (Script([b"x" * 2**20] * 5, headers=JSON), 502, "upstream_unusable"),
-    ],
-    ids=["unreachable", "cut", "no head", "no end", "too large"],
-)
-async def test_models_that_cannot_be_had_are_said_to_be_so(
-    script: Script, status: int, code: str, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, script)
-
-    client = bench.get("/v1/models")
-    await client.wait_returned()
-
-    assert (client.refused.status, client.refused.code) == (status, code)
-    assert client.refused.retry_after == "2"
-    assert trio.current_time() in (0, 30)
-    assert bench.at_rest
-
-
-async def test_a_client_that_leaves_while_it_waits_for_models_cuts_the_upstream(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, Script(before=[trio.Event()]))
-
-    client = bench.get("/v1/models")
-    await wait_all_tasks_blocked()
-    await client.hang_up()
-    await client.wait_returned()
-
-    assert trio.current_time() == 0
-    assert bench.upstream.running == 0
-
-
 async def test_the_log_of_a_turn_is_one_line_without_a_word_of_it(
     nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -297,3 +220,36 @@ async def test_the_log_of_a_turn_is_one_line_without_a_word_of_it(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("http completed m ")
     assert not any(word in line for word in ("secret", "hush", "/home", "thread"))
+
+
+async def test_a_bug_in_a_request_is_logged_and_told_as_a_500(
+    nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(nursery, Script(before=[ValueError("a bug of ours")]))
+
+    client = bench.get("/v1/models")
+    await client.wait_returned()
+
+    assert (client.refused.status, client.refused.code) == (500, "internal_error")
+    assert client.headers["connection"] == "close"
+    assert "a bug of ours" in caplog.text
+
+
+async def test_a_bug_behind_the_begin_of_an_answer_ends_its_connection(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """It leaves the app, and the server below cuts what it cannot complete."""
+    bench = Bench(nursery)
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": [HOST]}
+    sent: list[str] = []
+
+    async def send(message: Scope) -> None:
+        await trio.lowlevel.checkpoint()
+        sent.append(message["type"])
+        if len(sent) > 1:
+            raise ValueError("a bug of ours")
+
+    with pytest.raises(ValueError, match="a bug of ours"):
+        await bench.app(scope, trio.sleep_forever, send)
+
+    assert sent == ["http.response.start", "http.response.body"]
