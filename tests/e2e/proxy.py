@@ -98,22 +98,34 @@ async def open_proxy(upstream: str, **sections: Mapping[str, object]) -> AsyncIt
     with tempfile.TemporaryDirectory(prefix="turnlane-") as home:
         config = load(None, {"TURNLANE_HOME": str(Path(home) / "home")}, flags)
         said: list[str] = []
-        over = trio.Event()
+        ready, over = _Ready(), trio.Event()
         async with trio.open_nursery() as nursery:
-            runtime: Runtime = await nursery.start(_serve, config, said.append, over)
+            nursery.start_soon(_serve, config, said.append, ready, over)
+            await ready.event.wait()
             port = int(said[0].rpartition(":")[2])
-            proxy = Proxy(port=port, runtime=runtime, over=over)
+            proxy = Proxy(port=port, runtime=ready.runtime, over=over)
             async with proxy.opened:
                 yield proxy
             nursery.cancel_scope.cancel()
 
 
+class _Ready:
+    """Hears of the runtime once it serves."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.runtime: Runtime | None = None
+
+    def started(self, value: Runtime | None = None) -> None:
+        self.runtime = value
+        self.event.set()
+
+
 async def _serve(
     config: Config,
     say: Callable[[str], None],
+    ready: _Ready,
     over: trio.Event,
-    *,
-    task_status: trio.TaskStatus[Runtime],
 ) -> None:
-    await serve(config, say, task_status=task_status)
+    await serve(config, say, task_status=ready)
     over.set()
