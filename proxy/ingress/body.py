@@ -137,9 +137,9 @@ async def decoded(
     """Undo the content codings, last one first, each result accounted to the lease."""
     for coding in reversed(applied):
         plain: bytes | BadBody = BadBody("too_large")
-        if len(body) <= _INLINE_BYTES:
+        if min(len(body), limit_bytes) <= _INLINE_BYTES:
             plain = decompress(coding, body, min(limit_bytes, _INLINE_BYTES))
-        if plain == BadBody("too_large"):
+        if plain == BadBody("too_large") and limit_bytes > _INLINE_BYTES:
             plain = await _decompress_beside(coding, body, lease, limit_bytes)
         elif isinstance(plain, bytes) and not lease.grow(len(plain)):
             plain = BadBody("memory_at_capacity")
