@@ -10,8 +10,12 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamRequest:
-    """What goes up. `headers` are complete but for the framing; `query` is without its `?`."""
+    """What goes up. `headers` are complete but for the framing; `query` is without its `?`.
 
+    `base_url` is where the account that serves wants it sent; None is the configured upstream.
+    """
+
+    base_url: str | None = None
     method: str = "POST"
     path: str = "/responses"
     query: bytes = b""

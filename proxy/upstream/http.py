@@ -110,11 +110,11 @@ class HttpUpstream:
                 await client.aclose()
 
     def _build(self, request: UpstreamRequest) -> httpx.Request:
-        base = self._url
+        base = request.base_url or self._url
         if base is None:
             chatgpt = any(name == b"chatgpt-account-id" for name, _ in request.headers)
             base = CHATGPT_URL if chatgpt else OPENAI_URL
-        url = httpx.URL(base + request.path)
+        url = httpx.URL(base.rstrip("/") + request.path)
         if request.query:
             url = url.copy_with(query=request.query)
         built = httpx.Request(
