@@ -1,0 +1,1 @@
+"""Accounts: which upstream credential serves a turn, and why; entered at the named file."""

@@ -1,0 +1,265 @@
+"""Routing, pure: which account serves a turn, and why; the one rule, for serving and preview alike.
+
+Theory of operation
+-------------------
+Prompt caches are kept per account, so a thread that is bound to an account stays there until that
+account cannot serve it: spent, paused, gone, not in its plan, its credential refused or replaced,
+or nobody asked for a day. A cooler account is no reason, unless capacity comes first by setting;
+and even then a thread moves only from above the threshold to below it, so while usage only rises
+it never comes back to where it was.
+
+Trouble that passes by itself ends no binding. While it lasts, the thread makes a detour to one
+account, remembered so that its cache is used again, and one request at a time tries the way home.
+With nowhere else to go a turn goes to the troubled account: a provider's hiccup never becomes an
+outage of our own. Only what is known to be of no use (spent, refused, paused) is withheld.
+
+`route` changes nothing. It returns what is to be remembered; whoever serves the turn keeps it.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from proxy.accounts.account import (
+    ANY,
+    UNSEEN_SCORE,
+    AccountId,
+    AccountView,
+    Cooldown,
+    Family,
+    Standing,
+    Window,
+    family_of,
+)
+from proxy.accounts.placing import Places
+from proxy.accounts.routes import (
+    Binding,
+    Memory,
+    Move,
+    Reason,
+    Route,
+    Routing,
+    Strategy,
+    Wish,
+    Withheld,
+)
+
+__all__ = [
+    "ANY",
+    "UNSEEN_SCORE",
+    "AccountId",
+    "AccountView",
+    "Binding",
+    "Cooldown",
+    "Family",
+    "Memory",
+    "Move",
+    "Reason",
+    "Route",
+    "Routing",
+    "Strategy",
+    "Window",
+    "Wish",
+    "Withheld",
+    "family_of",
+    "route",
+]
+
+
+def route(
+    views: Sequence[AccountView],
+    wish: Wish,
+    memory: Memory,
+    settings: Routing,
+    now: float,
+    excluded: AbstractSet[AccountId] = frozenset(),
+) -> Route | Withheld:
+    """Where a wish goes at `now` (seconds since the epoch).
+
+    `views` in the order in which they are configured. `excluded` have failed this very turn: they
+    are avoided, and that is all it means.
+    """
+    field_ = _Field(views, wish, memory, settings, now, excluded)
+    binding = memory.binding
+    if binding is None:
+        return field_.place(Move.NEW, None)
+    released = field_.released(binding)
+    if released is None:
+        return field_.stay(binding)
+    return field_.place(Move.NEW if released is Reason.IDLE else Move.REBOUND, released)
+
+
+_RELEASES: Final = MappingProxyType(
+    {
+        Standing.PAUSED: Reason.PAUSED,
+        Standing.PLAN: Reason.PLAN,
+        Standing.INVALID: Reason.CREDENTIAL,
+        Standing.SPENT: Reason.QUOTA,
+    }
+)
+
+
+class _Field:
+    """One decision: everything that it is made of, and the steps of making it."""
+
+    def __init__(
+        self,
+        views: Sequence[AccountView],
+        wish: Wish,
+        memory: Memory,
+        settings: Routing,
+        now: float,
+        excluded: AbstractSet[AccountId],
+    ) -> None:
+        self._views = {view.id: view for view in views}
+        self._wish = wish
+        self._memory = memory
+        self._settings = settings
+        self._now = now
+        self._excluded = excluded
+        self._standing = {view.id: view.standing(wish.family, now) for view in views}
+        self._ready = [x for x in self._standing_as(Standing.READY) if x.id not in excluded]
+        self._places = Places(tuple(self._views), memory, settings, now)
+
+    # A thread that is bound.
+
+    def released(self, binding: Binding) -> Reason | None:
+        """Why a binding ends here; None while it lasts."""
+        view = self._views.get(binding.account)
+        if view is None:
+            return Reason.REMOVED
+        standing = self._standing[view.id]
+        if standing in _RELEASES:
+            return _RELEASES[standing]
+        if view.generation != binding.generation:
+            return Reason.REPLACED
+        if self._now - binding.used_at >= self._settings.idle_seconds:
+            return Reason.IDLE
+        held = binding.held_since is not None and standing is Standing.TROUBLED
+        if held and self._now - (binding.held_since or 0) >= self._settings.hold_seconds:
+            return Reason.HOLD_EXPIRED if self._ready else None
+        return None
+
+    def stay(self, binding: Binding) -> Route:
+        """At home while home serves; else on the way round."""
+        home = self._views[binding.account]
+        kept = replace(binding, used_at=self._now)
+        if home.id in self._excluded:
+            return self._go_round(kept, Reason.RETRY)
+        if self._standing[home.id] is Standing.READY:
+            return self._at_home(home, replace(kept, held_since=None))
+        if binding.held_since is None:
+            kept = replace(kept, held_since=self._now)
+        if home.may_probe(self._wish.family, self._now):
+            return self._route(home.id, Move.HELD, Reason.PROBE, kept, probe=True)
+        return self._go_round(kept, Reason.TROUBLE)
+
+    def _at_home(self, home: AccountView, kept: Binding) -> Route:
+        score = home.score(self._now)
+        settings = self._settings
+        due = self._now - kept.scored_at >= settings.rescore_seconds
+        if settings.cache_affinity or score < settings.auto_switch_threshold or not due:
+            return self._route(home.id, Move.REUSED, Reason.BOUND, kept)
+        kept = replace(kept, scored_at=self._now)
+        cooler = [x for x in self._ready if x.id != home.id and x.score(self._now) < score]
+        cooler = [x for x in cooler if self._places.has_headroom(x)]
+        if not cooler:
+            return self._route(home.id, Move.REUSED, Reason.BOUND, kept)
+        return self._bind(self._places.least_used(cooler), Move.REBOUND, Reason.CAPACITY, self._now)
+
+    def _go_round(self, kept: Binding, reason: Reason) -> Route:
+        others = [view for view in self._ready if view.id != kept.account]
+        remembered = [view for view in others if view.id == kept.detour]
+        if others:
+            detour = (remembered or [self._places.first(others)])[0].id
+            return self._route(detour, Move.DETOUR, reason, replace(kept, detour=detour))
+        if kept.account in self._excluded:  # another in trouble is better than the same again
+            for view in self._standing_as(Standing.TROUBLED):
+                if view.id not in self._excluded:
+                    return self._route(view.id, Move.DETOUR, reason, kept)
+        return self._route(kept.account, Move.HELD, Reason.ALONE, kept)
+
+    # A thread that is not.
+
+    def place(self, move: Move, why: Reason | None) -> Route | Withheld:
+        """Where to begin; `why` says what released the thread, if it was bound."""
+        if self._ready:
+            view, reason = self._start()
+            return self._bind(view, move, why or reason)
+        troubled = self._standing_as(Standing.TROUBLED)
+        again = [*troubled, *self._standing_as(Standing.READY)]
+        again.sort(key=lambda view: view.id in self._excluded)
+        if again:
+            return self._bind(again[0], move, why or Reason.ALONE)
+        return self._probe() or self._withheld(why)
+
+    def _start(self) -> tuple[AccountView, Reason]:
+        ready = {view.id: view for view in self._ready}
+        roomy = any(self._places.may_begin(view) for view in self._ready)
+        memory = self._memory
+        for account, reason in (
+            (self._wish.anchor, Reason.ANCHOR),
+            (memory.parent, Reason.PARENT),
+            (memory.sibling, Reason.SIBLING),
+        ):
+            view = ready.get(account) if account is not None else None
+            if view is None:
+                continue
+            if reason is Reason.ANCHOR or self._places.may_begin(view) or not roomy:
+                return view, reason
+        return self._places.first(self._ready), Reason.STRATEGY
+
+    # When nobody is ready.
+
+    def _probe(self) -> Route | None:
+        """What is out of use may be tried by one request now and then: hints can be wrong."""
+        home = self._memory.binding.account if self._memory.binding else None
+        out = [*self._standing_as(Standing.SPENT), *self._standing_as(Standing.INVALID)]
+        for view in sorted(out, key=lambda view: view.id != home):
+            if view.id not in self._excluded and view.may_probe(self._wish.family, self._now):
+                move = Move.HELD if view.id == home else Move.NEW
+                found = self._bind(view, move, Reason.PROBE)
+                return replace(found, probe=True)
+        return None
+
+    def _withheld(self, why: Reason | None) -> Withheld:
+        spent = self._standing_as(Standing.SPENT)
+        until = [view.spent_until(self._wish.family, self._now) for view in spent]
+        tries = [
+            view.invalid.probe_at
+            for view in self._standing_as(Standing.INVALID)
+            if view.invalid is not None
+        ]
+        ends = [at for at in (*until, *tries) if at is not None]
+        return Withheld(
+            spent=bool(spent),
+            retry_at=max(min(ends), self._now + 1) if ends else None,
+            move=None if why is None else Move.CLEARED,
+            reason=why or (Reason.QUOTA if spent else self._why_not()),
+        )
+
+    def _why_not(self) -> Reason:
+        reasons = [_RELEASES[x] for x in self._standing.values() if x in _RELEASES]
+        return reasons[0] if reasons else Reason.REMOVED
+
+    # Words for the above.
+
+    def _standing_as(self, wanted: Standing) -> list[AccountView]:
+        return [view for view in self._views.values() if self._standing[view.id] is wanted]
+
+    def _bind(self, view: AccountView, move: Move, reason: Reason, scored_at: float = 0.0) -> Route:
+        fresh = Binding(
+            account=view.id,
+            generation=view.generation,
+            used_at=self._now,
+            scored_at=scored_at,
+        )
+        return self._route(view.id, move, reason, fresh)
+
+    def _route(
+        self, account: AccountId, move: Move, reason: Reason, kept: Binding, *, probe: bool = False
+    ) -> Route:
+        binding = kept if self._wish.bound else None
+        return Route(account=account, move=move, reason=reason, binding=binding, probe=probe)
