@@ -6,7 +6,7 @@ hypercorn and httpx hand them over.
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -155,9 +155,7 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float
     rounded up, and `retry-after-ms` and (on a 429) the soonest `x-ratelimit-reset-*` count too.
     """
     pairs = list(headers)
-    seconds = _advised(find(pairs, b"retry-after"), wall)
-    if seconds is None and (milliseconds := _number(find(pairs, b"retry-after-ms"))) is not None:
-        seconds = milliseconds / 1000
+    seconds = stated_retry_seconds(pairs, wall)
     if seconds is None and status == 429:
         resets = [
             _duration(value.decode("latin-1"))
@@ -166,6 +164,15 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float
         ]
         seconds = min((reset for reset in resets if reset is not None), default=None)
     return None if seconds is None else max(1, math.ceil(seconds))
+
+
+def stated_retry_seconds(headers: Sequence[tuple[bytes, bytes]], wall: float) -> float | None:
+    """What `retry-after` says, or else `retry-after-ms`, as it stands."""
+    seconds = _advised(find(headers, b"retry-after"), wall)
+    if seconds is None:
+        milliseconds = number(find(headers, b"retry-after-ms"))
+        seconds = None if milliseconds is None else milliseconds / 1000
+    return seconds
 
 
 def metadata_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -186,11 +193,11 @@ def rate_limits_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     pairs = list(headers)
     windows = {}
     for window in ("primary", "secondary"):
-        used = _number(find(pairs, f"x-codex-{window}-used-percent".encode()))
+        used = number(find(pairs, f"x-codex-{window}-used-percent".encode()))
         if used is None:
             continue
-        minutes = _number(find(pairs, f"x-codex-{window}-window-minutes".encode()))
-        reset = _number(find(pairs, f"x-codex-{window}-reset-at".encode()))
+        minutes = number(find(pairs, f"x-codex-{window}-window-minutes".encode()))
+        reset = number(find(pairs, f"x-codex-{window}-reset-at".encode()))
         windows[window] = {
             "used_percent": used,
             "window_minutes": None if minutes is None else int(minutes),
@@ -226,7 +233,7 @@ def _header_value(text: str | None) -> bytes | None:
 
 
 def _advised(text: str | None, wall: float) -> float | None:
-    seconds = _number(text)
+    seconds = number(text)
     if seconds is not None or text is None:
         return seconds
     try:
@@ -237,7 +244,8 @@ def _advised(text: str | None, wall: float) -> float | None:
         return None
 
 
-def _number(text: str | None) -> float | None:
+def number(text: str | None) -> float | None:
+    """A header's value as a number; None for what is none, or none to count with."""
     try:
         number = float(text or "")
     except ValueError:
@@ -247,7 +255,7 @@ def _number(text: str | None) -> float | None:
 
 def _duration(text: str) -> float | None:
     """`6m0s`, `20ms`, `1.5s`, or plain seconds, as `x-ratelimit-reset-*` come."""
-    plain = _number(text)
+    plain = number(text)
     if plain is not None:
         return plain
     parts = _GO_DURATION.findall(text)

@@ -62,7 +62,10 @@ class Cooldown:
 
 
 Cooldowns = Mapping[Family, Cooldown]
-_NONE: Final[Cooldowns] = MappingProxyType({})
+
+
+def _none() -> Cooldowns:
+    return MappingProxyType({})
 
 
 class Standing(StrEnum):
@@ -88,8 +91,8 @@ class AccountView:
     paused: bool = False
     models: tuple[str, ...] | None = None
     invalid: Cooldown | None = None
-    spent: Cooldowns = field(default=_NONE)
-    trouble: Cooldowns = field(default=_NONE)
+    spent: Cooldowns = field(default_factory=_none)
+    trouble: Cooldowns = field(default_factory=_none)
 
     def score(self, now: float) -> float:
         """The highest live window in percent; a window that has reset counts as unused."""

@@ -1,0 +1,123 @@
+"""Bindings: which account holds the prompt cache of which thread; bounded, oldest use first out.
+
+A binding belongs to a thread (its id is scoped by its principal) and a model family: each model
+has a cache of its own, and neither evicts the other's.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Generic, NewType, TypeVar
+
+from proxy.accounts.account import AccountId, Family
+from proxy.accounts.routes import Binding
+
+ThreadName = NewType("ThreadName", str)
+BindingKey = tuple[ThreadName, Family]
+
+MOST_BINDINGS: Final = 2048
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """A bounded mapping that forgets what was set longest ago."""
+
+    def __init__(self, most: int = MOST_BINDINGS) -> None:
+        self._most = most
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: K | None) -> V | None:
+        return None if key is None else self._values.get(key)
+
+    def set(self, key: K, value: V) -> K | None:
+        """Returns the key that had to go, if one had."""
+        self._values[key] = value
+        self._values.move_to_end(key)
+        return self._values.popitem(last=False)[0] if len(self._values) > self._most else None
+
+    def drop(self, key: K) -> None:
+        self._values.pop(key, None)
+
+    def values(self) -> Iterable[V]:
+        return self._values.values()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """How many of a thread's encrypted reasoning items `account` cannot read: the first ones of
+    the input, since what came later is its own."""
+
+    account: AccountId
+    items: int
+
+
+class Bindings:
+    """`changed` holds the keys that were set or dropped since they were last taken."""
+
+    def __init__(self, known: Iterable[tuple[BindingKey, Binding]] = ()) -> None:
+        self._bound = Recent[BindingKey, Binding]()
+        self._served = Recent[ThreadName, AccountId]()
+        self._child = Recent[ThreadName, AccountId]()
+        self._foreign = Recent[BindingKey, Foreign]()
+        self._changed: set[BindingKey] = set()
+        for key, binding in known:
+            self._bound.set(key, binding)
+            self._served.set(key[0], binding.detour or binding.account)
+
+    def __len__(self) -> int:
+        return len(self._bound)
+
+    def get(self, key: BindingKey | None) -> Binding | None:
+        return self._bound.get(key)
+
+    def keep(self, key: BindingKey, binding: Binding) -> None:
+        gone = self._bound.set(key, binding)
+        self._changed.add(key)
+        if gone is not None:
+            self._changed.add(gone)
+
+    def drop(self, key: BindingKey) -> None:
+        self._bound.drop(key)
+        self._changed.add(key)
+
+    def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
+        """What to write down: the binding of each changed key, None for one that is gone."""
+        changed = [(key, self._bound.get(key)) for key in self._changed]
+        self._changed.clear()
+        return changed
+
+    def put_back(self, keys: Iterable[BindingKey]) -> None:
+        """What could not be written is tried again."""
+        self._changed.update(keys)
+
+    def note_served(
+        self, thread: ThreadName | None, parent: ThreadName | None, account: AccountId
+    ) -> None:
+        """Where a thread is served now, for the children that it may have or be one of."""
+        if thread is not None:
+            self._served.set(thread, account)
+        if parent is not None:
+            self._child.set(parent, account)
+
+    def served(self, thread: ThreadName | None) -> AccountId | None:
+        return self._served.get(thread)
+
+    def last_child(self, parent: ThreadName | None) -> AccountId | None:
+        return self._child.get(parent)
+
+    def note_foreign(self, key: BindingKey, foreign: Foreign) -> None:
+        self._foreign.set(key, foreign)
+
+    def foreign(self, key: BindingKey | None, account: AccountId) -> int:
+        known = self._foreign.get(key)
+        return known.items if known is not None and known.account == account else 0
+
+    def per_account(self) -> dict[AccountId, int]:
+        counts: dict[AccountId, int] = {}
+        for binding in self._bound.values():
+            counts[binding.account] = counts.get(binding.account, 0) + 1
+        return counts

@@ -1,0 +1,283 @@
+"""Learning, pure: what a reply, a failure or an event says of the account that it came from.
+
+Sources: the `x-codex-*` headers and the `codex.rate_limits` event of the ChatGPT backend, its
+`usage_limit_reached` with `resets_at`, and the error codes of the public API's documentation.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from proxy.accounts.account import ANY, SPENT_PERCENT, Family, Window
+from proxy.headers import find, number, stated_retry_seconds
+from proxy.shallow import UNREADABLE
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+QUOTA_RETRY_SECONDS: Final = 60.0
+"""A 429 that asks for more patience than this is about quota, not about pace."""
+UNSTATED_RESET_SECONDS: Final = 3600.0
+"""How long a window lasts, or a quota stays away, when nobody said."""
+LONGEST_HINT_SECONDS: Final = 5 * 3600.0
+"""A hint is believed this far where no window is known: the shortest window there is."""
+NOT_INCLUDED_SECONDS: Final = 86_400.0
+"""A plan changes seldom."""
+
+_WINDOWS: Final = ("primary", "secondary")
+_NOT_INCLUDED: Final = "usage_not_included"
+_QUOTA_CODES: Final = frozenset({"usage_limit_reached", "insufficient_quota", _NOT_INCLUDED})
+_PACE_CODES: Final = frozenset({"rate_limit_exceeded", "slow_down"})
+_SERVER_CODES: Final = frozenset(
+    {"server_error", "internal_server_error", "server_is_overloaded", "overloaded_error"}
+)
+
+
+class Kind(StrEnum):
+    """What an attempt showed of its account; NEUTRAL is a fault of the request."""
+
+    SERVED = "served"
+    NEUTRAL = "neutral"
+    HICCUP = "hiccup"
+    UNREACHABLE = "unreachable"
+    THROTTLED = "throttled"
+    QUOTA = "quota"
+    UNAUTHORIZED = "unauthorized"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`family` is ANY unless the refusal names its model. `retry_at`: when it said to come back."""
+
+    kind: Kind
+    family: Family = ANY
+    retry_at: float | None = None
+    plan: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was said of an account's quota; `credits`: it goes on beyond its windows."""
+
+    windows: tuple[Window, ...] = ()
+    plan: str | None = None
+    credits: bool | None = None
+
+
+SERVED: Final = Verdict(kind=Kind.SERVED)
+NEUTRAL: Final = Verdict(kind=Kind.NEUTRAL)
+HICCUP: Final = Verdict(kind=Kind.HICCUP)
+UNREACHABLE: Final = Verdict(kind=Kind.UNREACHABLE)
+
+
+def judge_reply(
+    status: int, headers: Headers, body: bytes, model: str | None, family: Family, now: float
+) -> Verdict:
+    """What a reply other than 2xx says of its account."""
+    if status == 401:
+        return Verdict(kind=Kind.UNAUTHORIZED)
+    if status >= 500 or status == 408:
+        return HICCUP
+    if status not in (402, 429):
+        return NEUTRAL
+    error = _error_in(body)
+    named = family if _names(error, model, family) else ANY
+    retry = stated_retry_seconds(headers, now)
+    codes = _codes(error)
+    full = [x for x in usage_in_headers(headers, now).windows if x.used_percent >= SPENT_PERCENT]
+    patience = retry is not None and retry > QUOTA_RETRY_SECONDS
+    if status == 402 or codes & _QUOTA_CODES or full or patience:
+        return Verdict(
+            kind=Kind.QUOTA,
+            family=named,
+            retry_at=_comes_back(error, codes, retry, full, now),
+            plan=_text(error.get("plan_type")),
+        )
+    retry_at = None if retry is None else now + retry
+    return Verdict(kind=Kind.THROTTLED, family=named, retry_at=retry_at)
+
+
+def judge_event(data: bytes, model: str | None, family: Family, now: float) -> Verdict:
+    """What a stream's `error` or `response.failed` says of its account."""
+    error = _error_in(data)
+    codes = _codes(error)
+    named = family if _names(error, model, family) else ANY
+    if codes & _QUOTA_CODES:
+        return Verdict(
+            kind=Kind.QUOTA, family=named, retry_at=_comes_back(error, codes, None, [], now)
+        )
+    if codes & _PACE_CODES:
+        return Verdict(kind=Kind.THROTTLED, family=named)
+    return HICCUP if codes & _SERVER_CODES else NEUTRAL
+
+
+def usage_in_headers(headers: Headers, now: float) -> Usage:
+    """The windows that a reply's headers report."""
+    windows = []
+    for name in _WINDOWS:
+        prefix = f"x-codex-{name}-".encode()
+        windows.append(
+            _window(
+                name,
+                number(find(headers, prefix + b"used-percent")),
+                number(find(headers, prefix + b"window-minutes")),
+                number(find(headers, prefix + b"reset-at")),
+                number(find(headers, prefix + b"reset-after-seconds")),
+                now,
+            )
+        )
+    return Usage(
+        windows=tuple(window for window in windows if window is not None),
+        plan=find(headers, b"x-codex-plan-type"),
+        credits=_credits(
+            find(headers, b"x-codex-credits-has-credits"),
+            find(headers, b"x-codex-credits-unlimited"),
+        ),
+    )
+
+
+def usage_in_event(data: bytes, now: float) -> Usage:
+    """The same of a `codex.rate_limits` event."""
+    try:
+        event = msgspec.json.decode(data)
+    except UNREADABLE:
+        return Usage()
+    event = _dict(event)
+    limits = _dict(event.get("rate_limits"))
+    credit = _dict(event.get("credits"))
+    return Usage(
+        windows=_windows({name: limits.get(name) for name in _WINDOWS}, now),
+        plan=_text(event.get("plan_type")),
+        credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
+    )
+
+
+def usage_in_report(data: bytes, now: float) -> Usage:
+    """The same of the backend's usage page (`/wham/usage`)."""
+    try:
+        report = _dict(msgspec.json.decode(data))
+    except UNREADABLE:
+        return Usage()
+    limits = _dict(report.get("rate_limit"))
+    credit = _dict(report.get("credits"))
+    return Usage(
+        windows=_windows({name: limits.get(f"{name}_window") for name in _WINDOWS}, now),
+        plan=_text(report.get("plan_type")),
+        credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
+    )
+
+
+def _windows(found: Mapping[str, object], now: float) -> tuple[Window, ...]:
+    windows = []
+    for name, value in found.items():
+        fields = _dict(value)
+        seconds = _number(fields.get("limit_window_seconds"))
+        minutes = _number(fields.get("window_minutes"))
+        windows.append(
+            _window(
+                name,
+                _number(fields.get("used_percent")),
+                minutes if seconds is None else seconds / 60,
+                _number(fields.get("reset_at")),
+                _number(fields.get("reset_after_seconds")),
+                now,
+            )
+        )
+    return tuple(window for window in windows if window is not None)
+
+
+def _window(
+    name: str,
+    used: float | None,
+    minutes: float | None,
+    resets_at: float | None,
+    resets_in: float | None,
+    now: float,
+) -> Window | None:
+    """None without a percentage; a window that says nothing of its reset is believed for a while,
+    and none for longer than it lasts."""
+    if used is None:
+        return None
+    length = UNSTATED_RESET_SECONDS if not minutes else minutes * 60
+    if resets_at is None:
+        resets_at = now + (length if resets_in is None else resets_in)
+    elif minutes:
+        resets_at = min(resets_at, now + length)
+    return Window(
+        name=name,
+        used_percent=used,
+        resets_at=resets_at,
+        minutes=int(minutes) if minutes else None,
+    )
+
+
+def _comes_back(
+    error: Mapping[str, object],
+    codes: AbstractSet[str | None],
+    retry: float | None,
+    full: Sequence[Window],
+    now: float,
+) -> float:
+    """When quota is said to come back: by the body, the header, or the windows that are full."""
+    at = _number(error.get("resets_at"))
+    after = _number(error.get("resets_in_seconds"))
+    if at is not None and at > now:
+        return at
+    if after is not None:
+        return now + after
+    if full:
+        return max(window.resets_at for window in full)
+    if retry is not None:
+        return now + retry
+    return now + (NOT_INCLUDED_SECONDS if _NOT_INCLUDED in codes else UNSTATED_RESET_SECONDS)
+
+
+def _names(error: Mapping[str, object], model: str | None, family: Family) -> bool:
+    """Whether a refusal speaks of the model that was asked for, and not of the account."""
+    if not model or not family:
+        return False
+    if error.get("model") in (model, family) or error.get("param") in (model, family):
+        return True
+    words = (_text(error.get("message")) or "").lower().split()
+    return any(word.strip("`'\".,:;()") in (model.lower(), family) for word in words)
+
+
+def _codes(error: Mapping[str, object]) -> AbstractSet[str | None]:
+    return {_text(error.get("code")), _text(error.get("type"))}
+
+
+def _error_in(data: bytes) -> dict[str, Any]:
+    """The error of a body, an `error` event or a `response.failed`; empty when there is none."""
+    try:
+        body = _dict(msgspec.json.decode(data))
+    except UNREADABLE:
+        return {}
+    response = _dict(body.get("response"))
+    for holder in (body.get("error"), response.get("error")):
+        if isinstance(holder, dict):
+            return holder
+    return body if body.get("type") == "error" else {}
+
+
+def _credits(has: object, unlimited: object) -> bool | None:
+    """None when nothing was said of credits."""
+    if has is None and unlimited is None:
+        return None
+    return any(str(value).lower() == "true" for value in (has, unlimited))
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    return number(str(value))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

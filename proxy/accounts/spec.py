@@ -1,0 +1,39 @@
+"""AccountSpec: an account as its owner describes it, in config.toml or with `turnlane accounts`."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}", re.ASCII)
+"""Names appear in tables, logs and file names."""
+
+_REFERENCES: Final = ("env:", "file:")
+
+AccountKind = Literal["api_key", "chatgpt"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSpec:
+    """`[accounts.NAME]`. Raises ValueError unless it has exactly one credential."""
+
+    key: str | None = None
+    """`env:NAME` or `file:PATH`: where the API key stands. Never the key itself."""
+    auth_json: str | None = None
+    """Path of an auth.json with a ChatGPT login, shared with the Codex that keeps it there."""
+    url: str | None = None
+    """Base URL, if it is not that of `[upstream]` or of the provider."""
+    models: tuple[str, ...] | None = None
+    """Patterns of the models that its plan includes, as `gpt-5*`; without it, all."""
+    organization: str | None = None
+    project: str | None = None
+    """Sent as `openai-organization` and `openai-project` with an API key."""
+
+    def __post_init__(self) -> None:
+        if (self.key is None) == (self.auth_json is None):
+            raise ValueError("an account has either a key or an auth_json")
+        if self.key is not None and not self.key.startswith(_REFERENCES):
+            raise ValueError("a key is given as env:NAME or file:PATH, never as itself")
+
+    @property
+    def kind(self) -> AccountKind:
+        return "chatgpt" if self.key is None else "api_key"

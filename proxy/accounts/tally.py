@@ -1,0 +1,64 @@
+"""Tally, pure: what one account did in the last hour, in slots, with fixed memory."""
+
+from dataclasses import dataclass
+from typing import Final
+
+SLOTS: Final = 12
+SLOT_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    number: int = -1
+    turns: int = 0
+    cold_starts: int = 0
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastHour:
+    """A cold start is a turn on an account that did not serve its thread before."""
+
+    turns: int = 0
+    cold_starts: int = 0
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+
+    @property
+    def cache_share(self) -> float | None:
+        """Of the input tokens, those that came from the cache; None without any."""
+        tokens = self.cached_tokens + self.uncached_tokens
+        return self.cached_tokens / tokens if tokens else None
+
+
+class Tally:
+    def __init__(self) -> None:
+        self._slots = [_Slot() for _ in range(SLOTS)]
+
+    def turn(self, now: float, *, cold: bool) -> None:
+        slot = self._slot(now)
+        slot.turns += 1
+        slot.cold_starts += cold
+
+    def tokens(self, now: float, cached: int, uncached: int) -> None:
+        slot = self._slot(now)
+        slot.cached_tokens += cached
+        slot.uncached_tokens += uncached
+
+    def last_hour(self, now: float) -> LastHour:
+        newest = int(now // SLOT_SECONDS)
+        live = [slot for slot in self._slots if newest - SLOTS < slot.number <= newest]
+        return LastHour(
+            turns=sum(slot.turns for slot in live),
+            cold_starts=sum(slot.cold_starts for slot in live),
+            cached_tokens=sum(slot.cached_tokens for slot in live),
+            uncached_tokens=sum(slot.uncached_tokens for slot in live),
+        )
+
+    def _slot(self, now: float) -> _Slot:
+        number = int(now // SLOT_SECONDS)
+        slot = self._slots[number % SLOTS]
+        if slot.number != number:
+            slot = self._slots[number % SLOTS] = _Slot(number)
+        return slot
