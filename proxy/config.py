@@ -4,22 +4,24 @@ The numbers of admission stand in `lifecycle.Limits`; `_LIMIT_KEYS` gives them t
 """
 
 import ipaddress
-import math
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_type_hints
-
-import msgspec
+from typing import Any, Final, get_type_hints
 
 from lifecycle import Limits, WorkflowLimits
+from proxy.accounts.account import AccountId
+from proxy.accounts.book import checked
+from proxy.accounts.refresher import REFRESH_URL
+from proxy.accounts.routes import Routing
+from proxy.accounts.spec import AccountSpec
+from proxy.convert import built, convert, from_table
 from proxy.errors import ConfigError
 
 MIB = 2**20
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class UpstreamSettings:
     """Between two events; Codex itself gives up after 300 s."""
     sends: int = 2
     """Physical sends for one client attempt: one retry of what failed before its first event."""
+    refresh_url: str = REFRESH_URL
+    """Where the tokens of ChatGPT logins are refreshed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,10 @@ class Config:
     client: Client = field(default_factory=Client)
     upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
     limits: Limits = field(default_factory=Limits)
+    routing: Routing = field(default_factory=Routing)
+    accounts: Mapping[AccountId, AccountSpec] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables of the environment that accounts refer to."""
     home: Path = Path("turnlane-home")
 
 
@@ -114,10 +122,19 @@ _SECTIONS: Final = MappingProxyType(
         "client": Client,
         "upstream": UpstreamSettings,
         "workflow": WorkflowLimits,
+        "routing": Routing,
+        "accounts": dict,
     }
 )
 _MAY_BE_NOUGHT: Final = frozenset(
-    {"server.port", "server.drain_seconds", "client.outbox_bytes", "client.discard_seconds"}
+    {
+        "server.port",
+        "server.drain_seconds",
+        "client.outbox_bytes",
+        "client.discard_seconds",
+        "routing.cache_affinity",
+        "routing.rescore_seconds",
+    }
 )
 """A deadline or an interval of nothing would fail every turn, or never stop repeating."""
 _BASE_URL: Final = re.compile(
@@ -139,12 +156,16 @@ def load(
         tables.setdefault("upstream", {})["url"] = url
     for section, values in flags.items():
         tables.setdefault(section, {}).update(values)
+    accounts = _accounts(tables.get("accounts", {}))
     config = Config(
         home=home(environment),
+        routing=from_table(Routing, "routing", tables),
+        accounts=accounts,
+        secrets=_secrets(accounts, environment),
         limits=_limits(tables),
-        server=_section(Server, "server", tables),
-        client=_section(Client, "client", tables),
-        upstream=_section(UpstreamSettings, "upstream", tables),
+        server=from_table(Server, "server", tables),
+        client=from_table(Client, "client", tables),
+        upstream=from_table(UpstreamSettings, "upstream", tables),
     )
     _check(config)
     return config
@@ -187,19 +208,9 @@ def _names() -> str:
     return ", ".join(sorted({*_SECTIONS, *_LIMIT_KEYS}))
 
 
-def _section(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]]) -> T:
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for key, value in tables.get(name, {}).items():
-        if key not in hints:
-            raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
-        values[key] = _convert(f"{name}.{key}", value, hints[key])
-    return _built(kind, values, {key: f"{name}.{key}" for key in values})
-
-
 def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
     hints = get_type_hints(Limits)
-    values: dict[str, Any] = {"workflow": _section(WorkflowLimits, "workflow", tables)}
+    values: dict[str, Any] = {"workflow": from_table(WorkflowLimits, "workflow", tables)}
     written: dict[str, str] = {}
     for section, keys in _LIMIT_KEYS.items():
         for key, value in tables.get(section, {}).items():
@@ -207,38 +218,41 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
                 raise ConfigError(f"{section}.{key}", f"unknown key; there are {', '.join(keys)}")
             name = keys[key]
             written[name] = f"{section}.{key}"
-            values[name] = _convert(written[name], value, hints[name])
-    return _built(Limits, values, written)
+            values[name] = convert(written[name], value, hints[name])
+    return built(Limits, values, written)
 
 
-def _built(kind: type[T], values: Mapping[str, Any], written: Mapping[str, str]) -> T:
-    """Raises ConfigError naming the keys without any one of which the rest would work."""
-    try:
-        return kind(**values)
-    except ValueError as error:
-        blamed = [key for name, key in written.items() if _would_work_without(name, kind, values)]
-        raise ConfigError(", ".join(blamed or written.values()), str(error)) from error
+def _accounts(tables: Mapping[str, object]) -> dict[AccountId, AccountSpec]:
+    found = {}
+    for name, table in tables.items():
+        key = f"accounts.{name}"
+        if not isinstance(table, dict):
+            raise ConfigError(key, "must be a table: [accounts.NAME]")
+        try:
+            account = checked(name)
+        except ValueError as error:
+            raise ConfigError(key, str(error)) from error
+        spec = found[account] = from_table(AccountSpec, key, {key: table})
+        _check_url(f"{key}.url", spec.url)
+    return found
 
 
-def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> bool:
-    try:
-        kind(**{key: value for key, value in values.items() if key != name})
-    except ValueError:
-        return False
-    return True
-
-
-def _convert(key: str, value: object, hint: object) -> object:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(key, "must be a finite number")
-    try:
-        return msgspec.convert(value, type=hint)
-    except msgspec.ValidationError as error:
-        raise ConfigError(key, str(error)) from error
+def _secrets(
+    accounts: Mapping[AccountId, AccountSpec], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Raises ConfigError for a variable that is not set."""
+    found = {}
+    for account, spec in accounts.items():
+        kind, _, name = (spec.key or "").partition(":")
+        if kind == "env":
+            if not environment.get(name):
+                raise ConfigError(f"accounts.{account}.key", f"the variable {name} is not set")
+            found[name] = environment[name]
+    return found
 
 
 def _check(config: Config) -> None:
-    for name in ("server", "client", "upstream"):
+    for name in ("server", "client", "upstream", "routing"):
         part = getattr(config, name)
         for item in fields(part):
             key, value = f"{name}.{item.name}", getattr(part, item.name)
@@ -249,6 +263,12 @@ def _check(config: Config) -> None:
                     raise ConfigError(key, "cannot be negative")
     if config.server.port > 65535:
         raise ConfigError("server.port", "must be between 0 and 65535")
-    url = config.upstream.url
+    if not 0 < config.routing.auto_switch_threshold <= 100:
+        raise ConfigError("routing.auto_switch_threshold", "must be more than 0 and at most 100")
+    _check_url("upstream.url", config.upstream.url)
+    _check_url("upstream.refresh_url", config.upstream.refresh_url)
+
+
+def _check_url(key: str, url: str | None) -> None:
     if url is not None and not _BASE_URL.fullmatch(url):
-        raise ConfigError("upstream.url", "must be http:// or https:// and a host, without a query")
+        raise ConfigError(key, "must be http:// or https:// and a host, without a query")

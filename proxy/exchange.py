@@ -6,8 +6,9 @@ from typing import Protocol
 import trio
 
 from lifecycle import Lease
+from proxy.headers import find
 from proxy.outbox import Ended, Outcome
-from proxy.upstream.base import UpstreamRequest
+from proxy.upstream.base import Headers, UpstreamReply, UpstreamRequest
 from proxy.upstream.sse import Event
 
 
@@ -17,6 +18,8 @@ class Prepared:
 
     request: UpstreamRequest
     model: str | None
+    previous_response_id: str | None = None
+    """Set where the request itself goes on from a response that the upstream is to know."""
 
 
 class Exchange(Protocol):
@@ -43,6 +46,18 @@ class Exchange(Protocol):
         ...
 
 
+class Serving(Protocol):
+    """The account that serves, as far as the relay has something to tell it."""
+
+    def answering(self) -> None: ...
+
+    def learn_headers(self, headers: Headers) -> None: ...
+
+    def learn_event(self, data: bytes) -> None: ...
+
+    def gave(self, kind: str, value: str | None) -> None: ...
+
+
 @dataclass(slots=True)
 class Progress:
     started: float
@@ -52,7 +67,22 @@ class Progress:
     attempts: int = 0
     status: int | None = None
     upstream: str | None = None
+    serving: Serving | None = None
+    account: str | None = None
+    move: str | None = None
+    reason: str | None = None
     committed_at: float | None = None
     bytes_up: int = 0
     bytes_down: int = 0
     patience: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def serve(self, serving: Serving, account: str, move: str, reason: str) -> None:
+        """Another attempt begins, on this account. Why the turn left its own stays said."""
+        self.serving, self.account, self.move = serving, account, move
+        self.reason = reason
+
+    def replied(self, reply: UpstreamReply) -> None:
+        self.status, self.upstream = reply.status, reply.name
+        if self.serving is not None:
+            self.serving.learn_headers(reply.headers)
+            self.serving.gave("state", find(reply.headers, b"x-codex-turn-state"))

@@ -38,6 +38,15 @@ _UP: Final = frozenset(
         b"traceparent",
     }
 )
+_OF_A_LOGIN: Final = frozenset(
+    {
+        b"authorization",
+        b"chatgpt-account-id",
+        b"openai-organization",
+        b"openai-project",
+        b"x-oai-attestation",
+    }
+)
 _DOWN_PREFIXES: Final = (b"x-codex-", b"x-ratelimit-")
 _DOWN: Final = frozenset(
     {
@@ -101,6 +110,15 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
         (b"accept", b"text/event-stream" if streamed else b"application/json"),
         (b"accept-encoding", b"identity"),
     ]
+
+
+def for_account(
+    headers: Sequence[tuple[bytes, bytes]], credential: Headers, *, keep_turn_state: bool
+) -> Headers:
+    """`headers` as an account of ours sends them: what they say of the client's own login goes,
+    and turn state too unless this account gave it."""
+    gone = _OF_A_LOGIN if keep_turn_state else _OF_A_LOGIN | {b"x-codex-turn-state"}
+    return [(name, value) for name, value in headers if name not in gone] + credential
 
 
 def turnlane_key(authorization: bytes) -> bytes | None:

@@ -61,6 +61,14 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpentQuota:
+    """No account has quota left; `resets_at` (seconds since the epoch) is when the first has."""
+
+    resets_at: float | None
+    plan_type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """How a turn ended, and what its client is still to be told.
 
@@ -73,6 +81,7 @@ class Ended:
     refusal: str | None = None
     retry_seconds: float | None = None
     detail: str = ""
+    spent: SpentQuota | None = None
     rejected: Rejected | None = None
     failure: Failure | None = None
     usage: Usage = UNKNOWN_USAGE

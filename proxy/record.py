@@ -22,6 +22,10 @@ class TurnRecord:
     worker: bool = False
     model: str | None = None
     upstream: str | None = None
+    account: str | None = None
+    move: str | None = None
+    """How the turn came to its account: `proxy.accounts.routes.Move`, and `reason` why."""
+    reason: str | None = None
     attempts: int = 0
     status: int | None = None
     refusal: str | None = None

@@ -22,6 +22,8 @@ REJECTION_SECONDS = 10.0
 LINGER_SECONDS = 0.005
 """The end of a body nearly always comes with its last event; reading it keeps the connection."""
 
+RATE_LIMITS: Final = "codex.rate_limits"
+
 _OUTCOMES: Final = MappingProxyType(
     {
         "response.completed": Outcome.COMPLETED,
@@ -90,6 +92,8 @@ class Relay:
     async def _forward(self, events: list[Event]) -> Ended | None:
         for index, event in enumerate(events):
             self.exchange.observe(event)
+            if event.type == RATE_LIMITS and self.progress.serving is not None:
+                self.progress.serving.learn_event(event.data or b"")
             if event.terminal:
                 final, usage = complete_usage(event)
                 outcome = _OUTCOMES[event.type]
@@ -135,6 +139,8 @@ class Relay:
 
     def _commit(self) -> None:
         self.progress.committed_at = trio.current_time()
+        if self.progress.serving is not None:
+            self.progress.serving.answering()
         self._still_patient()
         self.outbox.begin(Head(status=self.reply.status, headers=downward(self.reply.headers)))
 

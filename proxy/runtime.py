@@ -1,13 +1,24 @@
 """Runtime: what a turn works with, and the only place where collaborators are constructed."""
 
+import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import trio
 
 from lifecycle import Admission
+from proxy.accounts.account import AccountId
+from proxy.accounts.bindings import Bindings
+from proxy.accounts.book import AccountBook
+from proxy.accounts.claim import Account
+from proxy.accounts.opening import Opener
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.refresher import HttpPost, Refresher
+from proxy.accounts.shelf import Shelf, open_shelf
+from proxy.accounts.state import Lasting
 from proxy.config import Config, is_loopback
 from proxy.errors import ConfigError
 from proxy.journal import Journal
@@ -26,6 +37,10 @@ class Runtime:
     upstream: Upstream
     journal: Journal
     keys: KeyRing
+    accounts: AccountPool
+    book: AccountBook
+    opener: Opener
+    shelf: Shelf | None = None
     wall: Callable[[], float] = time.time
     started: float = field(default_factory=trio.current_time)
 
@@ -40,8 +55,18 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
     if not len(keys) and not is_loopback(config.server.host):
         problem = "an address that is not loopback needs keys: `turnlane keys add NAME` first"
         raise ConfigError("server.host", problem)
-    with closing(open_store(config.home, time.time())) as store:
+    book = AccountBook(config.home)
+    with (
+        closing(open_store(config.home, time.time())) as store,
+        closing(open_shelf(config.home)) as shelf,
+    ):
         journal = Journal(store)
+        refresher = Refresher(HttpPost(), config.upstream.refresh_url)
+        opener = Opener(
+            refresher=refresher, environment=config.secrets, known=_known(config.home, shelf)
+        )
+        bindings = Bindings(shelf.bindings())
+        pool = AccountPool(_accounts(config, book, opener), config.routing, time.time, bindings)
         try:
             async with open_http_upstream(config.upstream) as upstream:
                 yield Runtime(
@@ -50,6 +75,33 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
                     upstream=upstream,
                     journal=journal,
                     keys=keys,
+                    accounts=pool,
+                    book=book,
+                    opener=opener,
+                    shelf=shelf,
                 )
         finally:
             journal.flush()
+            pool.flush(shelf)
+
+
+def _accounts(config: Config, book: AccountBook, opener: Opener) -> Iterator[Account]:
+    """Those of the configuration first. Raises ConfigError for one of these that cannot serve;
+    one that was added by command is only out of use then."""
+    for account, spec in config.accounts.items():
+        try:
+            yield opener.open(account, spec)
+        except ValueError as error:
+            raise ConfigError(f"accounts.{account}", str(error)) from error
+    for account, spec in book.all().items():
+        if account not in config.accounts:
+            yield opener.open_anyway(account, spec)
+
+
+def _known(home: Path, shelf: Shelf) -> Mapping[AccountId, Lasting]:
+    try:
+        return shelf.lasting()
+    except sqlite3.Error as error:
+        raise ConfigError(
+            str(home), f"what is known of accounts cannot be read: {error}"
+        ) from error

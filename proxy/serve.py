@@ -46,6 +46,9 @@ async def serve(
             service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
             await service.start(serve_control, control, partial(answer, runtime), service)
             service.start_soon(runtime.journal.write)
+            service.start_soon(runtime.opener.refresher.serve, service)
+            if runtime.shelf is not None:
+                service.start_soon(runtime.accounts.write, runtime.shelf)
             say(_url(listening))
             task_status.started(runtime)
             await server.serve(trio.SocketListener(listening), service)

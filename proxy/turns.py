@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 A turn runs in the nursery of `open_turn`, which owns its lease. It asks its exchange (HTTP or
-WebSocket) for the request, sends it, and moves events from the upstream to the outbox. The first
-event is the commit: before it another send may be tried, after it never.
+WebSocket) for the request and has it sent (`proxy.attempts`), which moves events from the upstream
+to the outbox. The first event is the commit: before it another send may be tried, after it never.
 
 The end has an order. The terminal event stays in the turn's hand; the nursery exits, the lease is
 back, the exchange has concluded (a WebSocket has stored its transcript), the record is written;
@@ -17,13 +17,12 @@ import logging
 import trio
 
 from lifecycle import AdmissionRefused, Ask, Waiting, open_turn
-from proxy.errors import ClientStalled, UpstreamCut
+from proxy.attempts import Attempts
+from proxy.errors import ClientStalled
 from proxy.exchange import Exchange, Progress
 from proxy.outbox import Ended, Outbox, Outcome
 from proxy.record import TurnRecord
-from proxy.relay import Relay, cut
 from proxy.runtime import Runtime
-from proxy.upstream.base import Failure, UpstreamRequest
 
 logger = logging.getLogger("turnlane")
 
@@ -33,11 +32,12 @@ async def run_turn(
 ) -> None:
     """Run one turn to its end, whatever that is; the outbox and the journal hear of it."""
     progress = Progress(trio.current_time())
+    who = ask.ask if isinstance(ask, Waiting) else ask
     try:
         async with open_turn(runtime.admission, ask) as turn:
             progress.lease = turn.lease
             turn.lease.client_stalled_seconds = outbox.stalled_seconds
-            progress.ended = await _serve(runtime, exchange, outbox, progress)
+            progress.ended = await _serve(runtime, who, exchange, outbox, progress)
     except AdmissionRefused as no:
         progress.ended = Ended(
             outcome=Outcome.REFUSED, refusal=no.refusal, retry_seconds=no.retry_seconds
@@ -48,7 +48,7 @@ async def run_turn(
         if progress.ended is None:  # what its client is owed is not lost by a fault behind it
             progress.ended = Ended(outcome=Outcome.BROKEN)
     finally:
-        _conclude(runtime, ask.ask if isinstance(ask, Waiting) else ask, exchange, outbox, progress)
+        _conclude(runtime, who, exchange, outbox, progress)
 
 
 def _conclude(
@@ -69,6 +69,9 @@ def _conclude(
             worker=ask.worker,
             model=progress.model,
             upstream=progress.upstream,
+            account=progress.account,
+            move=progress.move,
+            reason=progress.reason,
             attempts=progress.attempts,
             status=progress.status,
             refusal=ended.refusal,
@@ -86,70 +89,20 @@ def _milliseconds(started: float, then: float | None) -> float | None:
     return None if then is None else (then - started) * 1000
 
 
-async def _serve(runtime: Runtime, exchange: Exchange, outbox: Outbox, progress: Progress) -> Ended:
+async def _serve(
+    runtime: Runtime, ask: Ask, exchange: Exchange, outbox: Outbox, progress: Progress
+) -> Ended:
     assert progress.lease is not None
     prepared = await exchange.prepare(progress.lease)
     if isinstance(prepared, Ended):
         return prepared
     progress.model = prepared.model
     progress.bytes_up = len(prepared.request.body or b"")
+    attempts = Attempts(runtime, ask, prepared, exchange, outbox, progress)
     try:
-        ended = await _attempts(runtime, prepared.request, exchange, outbox, progress)
+        ended = await attempts.run()
         if ended.outcome in (Outcome.CUT, Outcome.COMPLETED) and ended.final is None:
             await outbox.wait_taken()
     except ClientStalled:
         return progress.ended or Ended(outcome=Outcome.CLIENT_STALLED)
     return ended
-
-
-async def _attempts(
-    runtime: Runtime,
-    request: UpstreamRequest,
-    exchange: Exchange,
-    outbox: Outbox,
-    progress: Progress,
-) -> Ended:
-    """Each send is charged to the workflow; the first one was announced, so it always may be."""
-    assert progress.lease is not None
-    failure: Failure | None = None
-    await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
-    while progress.lease.sent() or failure is None:
-        progress.attempts += 1
-        answer = await _attempt(runtime, request, exchange, outbox, progress)
-        if isinstance(answer, Ended):
-            return answer
-        failure = answer
-        if not failure.retriable or progress.attempts >= runtime.config.upstream.sends:
-            break
-    return Ended(outcome=Outcome.UPSTREAM_FAILED, failure=failure)
-
-
-async def _attempt(
-    runtime: Runtime,
-    request: UpstreamRequest,
-    exchange: Exchange,
-    outbox: Outbox,
-    progress: Progress,
-) -> Ended | Failure:
-    settings = runtime.config.upstream
-    seconds = settings.first_event_seconds if request.streamed else settings.whole_body_seconds
-    with trio.move_on_after(seconds) as progress.patience:
-        try:
-            async with runtime.upstream.open(request) as reply:
-                if isinstance(reply, Failure):
-                    return reply
-                progress.status, progress.upstream = reply.status, reply.name
-                relay = Relay(reply, exchange, outbox, progress, settings.silence_seconds)
-                return await relay.run(streamed=request.streamed)
-        except UpstreamCut as error:
-            return cut(progress, str(error))
-    if progress.ended is not None:  # the time ran out while lingering
-        return progress.ended
-    if progress.committed_at is not None:
-        return Ended(outcome=Outcome.CUT, detail="the upstream fell silent")
-    return Failure(
-        status=504,
-        code="upstream_timeout",
-        message=f"the upstream sent no event within {seconds:g} s",
-        retriable=False,
-    )

@@ -115,7 +115,7 @@ class AccountView:
         return Standing.TROUBLED if self.troubled(family, now) else Standing.READY
 
     def includes(self, family: Family) -> bool:
-        if self.models is None:
+        if self.models is None or family == ANY:
             return True
         return any(fnmatch.fnmatchcase(family, pattern.lower()) for pattern in self.models)
 

@@ -88,7 +88,10 @@ class AccountState:
         )
 
     def adopt(self, fingerprint: str) -> None:
-        """Another credential than before is another generation, of which nothing is known."""
+        """Another credential than before is another generation, of which nothing is known. One
+        that cannot be read has no fingerprint, and may be the same when it can."""
+        if not fingerprint:
+            return
         if self.fingerprint not in ("", fingerprint):
             self.generation += 1
             self._windows, self._spent, self._trouble = {}, {}, {}

@@ -119,7 +119,7 @@ class App:
                     await self._refuse(scope, receive, sending, "unauthorized", known.detail)
                     return
                 scope["principal"] = known
-            handler, reason, detail = _find(scope)
+            handler, reason, detail = _find(scope, accounts=len(self._runtime.accounts) > 0)
             if handler is None:
                 await self._refuse(scope, receive, sending, reason, detail)
             else:
@@ -144,7 +144,7 @@ class App:
         await answer_early(runtime, Body(runtime.config.client.body_bytes, 0), receive, send, no)
 
 
-def _find(scope: Scope) -> tuple[Handler | None, str, str]:
+def _find(scope: Scope, *, accounts: bool) -> tuple[Handler | None, str, str]:
     """The handler of a request, or the reason why there is none, and its detail."""
     kind, method, path = scope["type"], scope.get("method", "GET"), scope["path"]
     taken = _TAKEN.get(path)
@@ -156,6 +156,6 @@ def _find(scope: Scope) -> tuple[Handler | None, str, str]:
         detail = f"{path} does not take {what}; it takes {', '.join(taken)}"
         return None, "method_not_allowed", detail
     authorization = (find(scope["headers"], b"authorization") or "").encode("latin-1")
-    if handler in _DATA and turnlane_key(authorization) is not None:
+    if not accounts and handler in _DATA and turnlane_key(authorization) is not None:
         return None, "no_credential", ""
     return handler, "", ""

@@ -6,7 +6,7 @@ from proxy.headers import metadata_event, rate_limits_event
 from proxy.ingress import replies
 from proxy.ingress.ask import Identity
 from proxy.ingress.reasons import refusal
-from proxy.outbox import Ended, Outcome, Taken
+from proxy.outbox import Ended, Outcome, SpentQuota, Taken
 from proxy.runtime import Runtime
 
 FILLER: Final = b'{"type":"keepalive"}'
@@ -33,6 +33,7 @@ def no_frame(
     identity: Identity,
     detail: str = "",
     retry_seconds: float | None = None,
+    spent: SpentQuota | None = None,
 ) -> bytes:
     no = refusal(
         runtime,
@@ -41,6 +42,7 @@ def no_frame(
         transport="websocket",
         detail=detail,
         retry_seconds=retry_seconds,
+        spent=spent,
     )
     return replies.frame_form(no)
 
@@ -59,7 +61,8 @@ def _last(runtime: Runtime, ended: Ended, identity: Identity) -> bytes | None:
     match ended.outcome:
         case Outcome.REFUSED:
             reason = ended.refusal or ""
-            return no_frame(runtime, reason, identity, ended.detail, ended.retry_seconds)
+            said = (ended.detail, ended.retry_seconds, ended.spent)
+            return no_frame(runtime, reason, identity, *said)
         case Outcome.DISPLACED:
             return no_frame(runtime, "displaced", identity)
         case Outcome.CUT:

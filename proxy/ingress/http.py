@@ -44,6 +44,7 @@ class _Head(msgspec.Struct):
 
     stream: bool | None = None
     model: str | None = None
+    previous_response_id: str | None = None
 
 
 _head: Final = msgspec.json.Decoder(_Head)
@@ -82,7 +83,11 @@ class HttpExchange:
             body=body,
             streamed=streamed,
         )
-        return Prepared(request=request, model=head.model)
+        return Prepared(
+            request=request,
+            model=head.model,
+            previous_response_id=head.previous_response_id,
+        )
 
     def observe(self, event: Event) -> None:
         """Nothing is remembered of an HTTP stream."""
@@ -265,6 +270,7 @@ class _Writer:
             transport="http",
             detail=ended.detail,
             retry_seconds=ended.retry_seconds,
+            spent=ended.spent,
         )
 
     def _displaced(self) -> bytes:

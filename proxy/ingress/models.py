@@ -1,11 +1,15 @@
 """`GET /v1/models`, passed through: no turn, so no lease; bounded by the connection it came on."""
 
+from dataclasses import replace
 from typing import Final
 
 import trio
 
+from proxy.accounts.claim import Asked
+from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.routes import Withheld
 from proxy.errors import UpstreamCut
-from proxy.headers import downward, upward
+from proxy.headers import downward, for_account, upward
 from proxy.ingress import replies
 from proxy.ingress.body import Body
 from proxy.ingress.http import Receive, Scope, Send, send_whole, while_watching
@@ -20,6 +24,11 @@ _TOO_LARGE: Final = Failure(
     code="upstream_unusable",
     message="its list of models is larger than 4 MiB",
     retriable=False,
+)
+
+
+_NOBODY: Final = Failure(
+    status=503, code="accounts_withheld", message="no account can serve now", retriable=False
 )
 
 
@@ -47,6 +56,19 @@ async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure:
         body=None,
         streamed=False,
     )
+    if len(runtime.accounts):
+        with runtime.accounts.claim(Asked()) as claim:
+            if not isinstance(claim, Withheld):
+                credential = await claim.headers()
+                if not isinstance(credential, CredentialFailure):
+                    headers = for_account(request.headers, credential, keep_turn_state=False)
+                    own = replace(request, headers=headers, base_url=claim.account.base_url)
+                    return await _fetch(runtime, own)
+        return _NOBODY
+    return await _fetch(runtime, request)
+
+
+async def _fetch(runtime: Runtime, request: UpstreamRequest) -> Rejected | Failure:
     found = bytearray()
     try:
         with trio.move_on_after(MODELS_SECONDS):

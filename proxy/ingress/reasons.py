@@ -7,10 +7,12 @@ stands in the headers.
 
 import math
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
 from proxy.ingress.replies import INVALID, SERVER, No
+from proxy.outbox import SpentQuota
 from proxy.runtime import Runtime
 
 WAITABLE_SECONDS: Final = 75
@@ -18,6 +20,7 @@ WAITABLE_SECONDS: Final = 75
 _LIMITED: Final = "rate_limit_error"
 _DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
 _OVER_HTTP: Final = "http"
+_OF_ACCOUNTS: Final = frozenset({"accounts_spent", "accounts_withheld"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,20 @@ _RULES: Final = MappingProxyType(
             message="{w_roots} tasks are tracked, and none of them can be forgotten now; one can "
             "when it is idle and within its budget.",
         ),
+        "accounts_spent": _Rule(
+            status=429,
+            code="usage_limit_reached",
+            type="usage_limit_reached",
+            codex_over_http=503,
+            message="all {accounts} of its accounts are spent for this model; {comes_back}.",
+        ),
+        "accounts_withheld": _Rule(
+            status=503,
+            code="server_busy",
+            type=SERVER,
+            message="none of its {accounts} accounts can serve this turn now {detail}; `turnlane "
+            "accounts list` says why, `turnlane accounts test NAME` tries one again.",
+        ),
         "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
         "no_credential": _Rule(
             status=401,
@@ -130,7 +147,7 @@ _RULES: Final = MappingProxyType(
         "previous_response_not_found": _Rule(
             status=400,
             code="previous_response_not_found",
-            message="this socket has no transcript of {detail}; send the whole input.",
+            message="response {detail} is not known where this turn goes; send the whole input.",
         ),
     }
 )
@@ -144,8 +161,10 @@ def refusal(
     transport: str,
     detail: str = "",
     retry_seconds: float | None = None,
+    spent: SpentQuota | None = None,
 ) -> No:
-    """Our own no, as this client understands it. `retry_seconds`: what a workflow's window says."""
+    """Our own no, as this client understands it. `retry_seconds`: what a workflow's window, or the
+    accounts, say."""
     rule = _RULES[reason]
     retry, final = rule.retry, rule.final
     if reason == "draining":
@@ -153,20 +172,43 @@ def refusal(
     elif rule.code == "workflow_budget_exhausted":
         final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
         retry = None if final else max(1, math.ceil(retry_seconds or 0))
+    elif reason in _OF_ACCOUNTS:
+        final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
+        if retry_seconds is not None and not (final and reason == "accounts_spent"):
+            retry = max(1, math.ceil(retry_seconds))
     no = No(
         status=rule.status,
         type=rule.type,
         code=rule.code,
         message=_LOCAL
-        + rule.message.format(**_figures(runtime), detail=detail[:_DETAIL_CHARACTERS]),
+        + rule.message.format(
+            **_figures(runtime), detail=detail[:_DETAIL_CHARACTERS], comes_back=_comes_back(spent)
+        ),
         retry_after=retry,
         reason=reason,
+        more=_more(spent),
     )
+    if codex and final and spent is not None and transport == _OVER_HTTP:
+        return no  # Codex reads this code, and shows when the quota comes back
     if codex and final:
-        return replace(no, status=400, type=INVALID, code="invalid_prompt")
+        return replace(no, status=400, type=INVALID, code="invalid_prompt", retry_after=None)
     if codex and rule.codex_over_http is not None and transport == _OVER_HTTP:
         return replace(no, status=rule.codex_over_http)
     return no
+
+
+def _comes_back(spent: SpentQuota | None) -> str:
+    if spent is None or spent.resets_at is None:
+        return "none of them said when quota comes back"
+    when = datetime.fromtimestamp(spent.resets_at, UTC)
+    return f"the first has quota again at {when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _more(spent: SpentQuota | None) -> dict[str, object]:
+    if spent is None:
+        return {}
+    resets_at = None if spent.resets_at is None else math.ceil(spent.resets_at)
+    return {"plan_type": spent.plan_type, "resets_at": resets_at}
 
 
 def _figures(runtime: Runtime) -> dict[str, float]:
@@ -177,6 +219,7 @@ def _figures(runtime: Runtime) -> dict[str, float]:
         runtime.config.limits.workflow,
     )
     return {
+        "accounts": len(runtime.accounts),
         "turns": limits.turns,
         "lanes": limits.lanes,
         "kept": limits.lanes_kept,

@@ -4,8 +4,8 @@ Rules for this file: an error frame always has a status; a "later" always has a 
 seconds, at least 1. The reasons of turnlane's own refusals are in `reasons.py`.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -40,6 +40,9 @@ class No:
     reason: str | None = None
     """Set when turnlane itself refused: the value of `x-turnlane-refusal`."""
 
+    more: Mapping[str, object] = field(default_factory=dict)
+    """Further members of the error, which Codex shows in its own words."""
+
     @property
     def error(self) -> dict[str, object]:
         return {
@@ -47,6 +50,7 @@ class No:
             "code": self.code,
             "message": self.message,
             "retryable": self.retry_after is not None,
+            **self.more,
         }
 
 

@@ -9,6 +9,12 @@ from typing import Any, Literal, overload
 import trio
 
 from lifecycle import Admission, Ledger, Limits
+from proxy.accounts.book import AccountBook
+from proxy.accounts.claim import Account
+from proxy.accounts.opening import Opener
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.refresher import HttpPost, Refresher
+from proxy.accounts.routes import Routing
 from proxy.config import Client as ClientSettings
 from proxy.config import Config, Server, UpstreamSettings
 from proxy.ingress.app import App
@@ -25,10 +31,16 @@ WALL = 1_800_000_000.0
 HOST = (b"host", b"127.0.0.1:10110")
 
 NO_KEYS = KeyRing(Path("no-such-home"))
+NO_BOOK = AccountBook(Path("no-such-home"))
 
 Transport = Literal["http", "websocket"]
 TRANSPORTS: Sequence[Transport] = ("http", "websocket")
 Pairs = Sequence[tuple[str, str]]
+
+
+def opener() -> Opener:
+    """For accounts whose tokens nobody refreshes."""
+    return Opener(refresher=Refresher(HttpPost(trust_env=False)), environment={}, known={})
 
 
 class Bench:
@@ -43,12 +55,15 @@ class Bench:
         upstream: UpstreamSettings | None = None,
         server: Server | None = None,
         keys: KeyRing | None = None,
+        accounts: Sequence[Account] = (),
+        routing: Routing | None = None,
     ) -> None:
         self.nursery = nursery
         self.log: list[str] = []
         self.upstream = FakeUpstream()
         self.upstream.will(*scripts)
         limits = limits or Limits()
+        wall = (lambda: WALL + trio.current_time()) if accounts else (lambda: WALL)
         ledger = Ledger(limits, lambda what, lease: self.log.append(f"{what} {lease}"))
         self.runtime = Runtime(
             config=Config(
@@ -61,7 +76,10 @@ class Bench:
             upstream=self.upstream,
             journal=Journal(),
             keys=NO_KEYS if keys is None else keys,
-            wall=lambda: WALL,
+            accounts=AccountPool(accounts, routing or Routing(), wall),
+            book=NO_BOOK,
+            opener=opener(),
+            wall=wall,
         )
         self.app = App(self.runtime)
         self._names = count(1)

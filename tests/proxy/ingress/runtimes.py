@@ -1,10 +1,12 @@
 """A Runtime for what is pure: settings to read, and nothing that runs."""
 
 from lifecycle import Admission, Limits
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.routes import Routing
 from proxy.config import Client, Config
 from proxy.journal import Journal
 from proxy.runtime import Runtime
-from tests.kit.runtime import NO_KEYS
+from tests.kit.runtime import NO_BOOK, NO_KEYS, opener
 from tests.kit.upstream import FakeUpstream
 
 WALL = 1_800_000_000.0
@@ -18,6 +20,9 @@ def runtime(limits: Limits | None = None, client: Client | None = None) -> Runti
         upstream=FakeUpstream(),
         journal=Journal(),
         keys=NO_KEYS,
+        accounts=AccountPool((), Routing(), lambda: WALL),
+        book=NO_BOOK,
+        opener=opener(),
         wall=lambda: WALL,
         started=0.0,
     )

@@ -1,0 +1,80 @@
+"""AccountBook: the accounts that were added by command; what they are, and where their secret is.
+
+`accounts.json` holds descriptions only. A key that was given on stdin stands in a file of its own
+below `accounts/`, as a copied login does, readable by their owner alone.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from proxy.accounts.account import AccountId
+from proxy.accounts.authfile import replace_file
+from proxy.accounts.spec import NAME, AccountSpec
+from proxy.errors import ConfigError
+from proxy.shallow import UNREADABLE
+
+BOOK_NAME: Final = "accounts.json"
+SECRETS_NAME: Final = "accounts"
+
+Specs = dict[str, AccountSpec]
+_specs: Final = msgspec.json.Decoder(Specs)
+
+
+class AccountBook:
+    """Its files are written by the process that holds the home's lock. Raises ConfigError for a
+    book that cannot be read."""
+
+    def __init__(self, home: Path) -> None:
+        self._path = home / BOOK_NAME
+        self._secrets = home / SECRETS_NAME
+        self._specs = self._read()
+
+    def all(self) -> dict[AccountId, AccountSpec]:
+        return {AccountId(name): spec for name, spec in self._specs.items()}
+
+    def __contains__(self, account: AccountId) -> bool:
+        return account in self._specs
+
+    def keep_secret(self, account: AccountId, secret: bytes, suffix: str) -> Path:
+        """Write a secret down, for its owner's eyes; returns where. Raises OSError."""
+        self._secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._secrets / f"{checked(account)}{suffix}"
+        replace_file(path, secret)
+        return path
+
+    def put(self, account: AccountId, spec: AccountSpec) -> None:
+        """Raises OSError; then nothing has changed."""
+        specs = {**self._specs, checked(account): spec}
+        self._write(specs)
+
+    def remove(self, account: AccountId) -> None:
+        """With the secrets that are its own; a shared login stays. Raises OSError."""
+        specs = {name: spec for name, spec in self._specs.items() if name != account}
+        self._write(specs)
+        for path in (self._secrets / f"{account}.key", self._secrets / f"{account}.json"):
+            path.unlink(missing_ok=True)
+
+    def _write(self, specs: Specs) -> None:
+        replace_file(self._path, msgspec.json.format(msgspec.json.encode(specs)))
+        self._specs = specs
+
+    def _read(self) -> Specs:
+        try:
+            return _specs.decode(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, *UNREADABLE) as error:
+            problem = f"cannot be read, move it away to begin anew: {error}"
+            raise ConfigError(str(self._path), problem) from error
+
+
+def checked(account: str) -> AccountId:
+    """Raises ValueError for a name that could not stand in a table or a path."""
+    if not NAME.fullmatch(account):
+        raise ValueError(
+            f"{account!r} is no name for an account: small letters, digits, '.', '_' and '-', at "
+            "most 40"
+        )
+    return AccountId(account)

@@ -1,0 +1,190 @@
+"""Account: one credential and what is known of it; Claim: one attempt of a turn on an account."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from proxy.accounts.account import AccountId, AccountView, Family, family_of
+from proxy.accounts.bindings import BindingKey, Bindings, Foreign, ThreadName
+from proxy.accounts.credentials import Headers
+from proxy.accounts.learning import Kind, Usage, Verdict, usage_in_event, usage_in_headers
+from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.routes import Move, Route
+from proxy.accounts.spec import AccountSpec
+from proxy.accounts.state import AccountState
+from proxy.accounts.tally import Tally
+
+logger = logging.getLogger("turnlane")
+
+_FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+_AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
+_WORTH_A_LINE: Final = frozenset({Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE})
+
+
+class Credential(Protocol):
+    """What authorizes a request. `fingerprint` stays while a token is only refreshed."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    async def headers(self, wall: float) -> Headers | CredentialFailure: ...
+
+    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure: ...
+
+
+class Account:
+    def __init__(
+        self,
+        account: AccountId,
+        spec: AccountSpec,
+        credential: Credential,
+        state: AccountState | None = None,
+    ) -> None:
+        self.id = account
+        self.spec = spec
+        self.credential = credential
+        self.state = state if state is not None else AccountState()
+        self.tally = Tally()
+        self.in_flight = 0
+        self.base_url = spec.url
+        self.state.adopt(credential.fingerprint)
+
+    def view(self) -> AccountView:
+        return self.state.view(self.id, self.spec.models)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Who wants to be served. `parent` is the thread that this one is a child of."""
+
+    thread: ThreadName | None = None
+    parent: ThreadName | None = None
+    model: str | None = None
+    previous_response_id: str | None = None
+
+    @property
+    def family(self) -> Family:
+        return family_of(self.model)
+
+    @property
+    def key(self) -> BindingKey | None:
+        return None if self.thread is None else (self.thread, self.family)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What a claim writes into: the pool's own."""
+
+    bindings: Bindings
+    wall: Callable[[], float]
+    touch: Callable[[AccountId | None], None]
+    gave: Callable[[str, str | None, AccountId], None]
+    giver: Callable[[str, str | None], AccountId | None]
+    alone: Callable[[], bool]
+
+
+class Claim:
+    """`warm`: this account served the thread last, so its prompt cache is there."""
+
+    def __init__(
+        self, books: Books, account: Account, route: Route, asked: Asked, *, warm: bool
+    ) -> None:
+        self._books = books
+        self._asked = asked
+        self._warm = warm
+        self._began = books.wall()
+        self.account = account
+        self.route = route
+
+    async def headers(self) -> Headers | CredentialFailure:
+        """The credential that serves, refreshed if need be. A failure is noted, too."""
+        return self._noted(await self.account.credential.headers(self._books.wall()))
+
+    async def renew(self, used: bytes) -> Headers | CredentialFailure:
+        """Another credential than `used`, which the provider has refused."""
+        return self._noted(await self.account.credential.renew(used, self._books.wall()))
+
+    def _noted(self, found: Headers | CredentialFailure) -> Headers | CredentialFailure:
+        state, now = self.account.state, self._books.wall()
+        state.adopt(self.account.credential.fingerprint)
+        if isinstance(found, CredentialFailure):
+            if found.final:
+                state.note(Verdict(kind=Kind.UNAUTHORIZED), self._asked.family, self._began, now)
+            else:
+                state.delay(found.retry_seconds or 0.0, now)
+            logger.warning("account %s: %s (a local cause)", self.account.id, found.message)
+            self._unbind()
+        return found
+
+    # What its attempt shows.
+
+    def answering(self) -> None:
+        """The first event is here."""
+        now = self._books.wall()
+        self.account.state.answering(self._asked.family, self._began)
+        self.account.tally.turn(now, cold=not self._warm)
+        self._books.touch(self.account.id)
+
+    def learn_headers(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self._learn(usage_in_headers(headers, self._books.wall()))
+
+    def learn_event(self, data: bytes) -> None:
+        self._learn(usage_in_event(data, self._books.wall()))
+
+    def _learn(self, usage: Usage) -> None:
+        if usage.windows or usage.plan is not None or usage.credits is not None:
+            self.account.state.learn(usage, self._books.wall())
+            self._books.touch(self.account.id)
+
+    def note(self, verdict: Verdict) -> None:
+        """How the attempt ended, as far as it tells of the account."""
+        now = self._books.wall()
+        self.account.state.note(verdict, self._asked.family, self._began, now)
+        self._books.touch(self.account.id)
+        if verdict.kind in _WORTH_A_LINE:
+            logger.warning("account %s: %s", self.account.id, _in_words(verdict, now))
+        if verdict.kind not in (Kind.SERVED, Kind.NEUTRAL):
+            self._unbind()
+
+    def note_tokens(self, cached: int, uncached: int) -> None:
+        self.account.tally.tokens(self._books.wall(), cached, uncached)
+
+    def _unbind(self) -> None:
+        """A binding that would begin with a failure is none."""
+        key, bindings = self._asked.key, self._books.bindings
+        if key is None or self.route.move not in _FRESH:
+            return
+        if bindings.get(key) == self.route.binding:
+            bindings.drop(key)
+            self._books.touch(None)
+
+    # What belongs to the account that gave it.
+
+    def gave(self, kind: str, value: str | None) -> None:
+        """`kind` is `response` for a response id, `state` for turn state."""
+        self._books.gave(kind, value, self.account.id)
+
+    def may_have(self, kind: str, value: str | None) -> bool:
+        """Whether the account may be shown what the client got before. What nobody remembers is
+        taken to be of the account that the thread is bound to."""
+        giver = self._books.giver(kind, value)
+        if giver is None:
+            return self.route.move in _AT_HOME or self._books.alone()
+        return giver == self.account.id
+
+    @property
+    def foreign_items(self) -> int:
+        """How many encrypted items, the first of the input, the account is known to refuse."""
+        return self._books.bindings.foreign(self._asked.key, self.account.id)
+
+    def note_foreign(self, items: int) -> None:
+        if self._asked.key is not None:
+            foreign = Foreign(account=self.account.id, items=items)
+            self._books.bindings.note_foreign(self._asked.key, foreign)
+
+
+def _in_words(verdict: Verdict, now: float) -> str:
+    scope = f" for {verdict.family}" if verdict.family else ""
+    wait = "" if verdict.retry_at is None else f", said to pass in {verdict.retry_at - now:.0f} s"
+    return f"{verdict.kind.value}{scope}{wait}"

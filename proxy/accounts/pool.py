@@ -1,0 +1,253 @@
+"""AccountPool: the accounts, who is bound to which, and what every attempt on them has shown.
+
+Theory of operation
+-------------------
+`claim` decides and acts in one synchronous step: it asks `route`, remembers the answer, and counts
+the turn on its account, so that a burst of claims spreads although none has answered yet. The
+block that it opens is one attempt; leaving it, however, gives the account back. `preview` asks the
+same `route` and remembers nothing.
+
+What a claim's attempt shows (`answering`, `learn`, `note`) goes to the account's state. Bindings
+and states are written down by one owner task, as soon as they change; a turn waits for no disk.
+"""
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from proxy.accounts.account import ANY, AccountId, AccountView, Standing, Window
+from proxy.accounts.bindings import Bindings, Recent
+from proxy.accounts.claim import Account, Asked, Books, Claim
+from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
+from proxy.accounts.routing import route
+from proxy.accounts.shelf import Shelf
+from proxy.accounts.tally import LastHour
+
+logger = logging.getLogger("turnlane")
+
+MOST_ACCOUNTS: Final = 64
+WRITE_SECONDS: Final = 0.05
+"""At least so long between two writes; the first follows its change at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountStatistics:
+    """`retry_at`, `resets_at`: seconds since the epoch; None where nothing is known or due."""
+
+    id: AccountId
+    kind: str
+    plan: str | None
+    standing: Standing
+    score: float | None
+    windows: tuple[Window, ...]
+    resets_at: float | None
+    cooling_models: tuple[str, ...]
+    in_flight: int
+    bindings: int
+    last_hour: LastHour
+
+
+class AccountPool:
+    def __init__(
+        self,
+        accounts: Iterable[Account],
+        settings: Routing,
+        wall: Callable[[], float],
+        bindings: Bindings | None = None,
+    ) -> None:
+        self._accounts = {account.id: account for account in accounts}
+        self._settings = settings
+        self._wall = wall
+        self._bindings = bindings if bindings is not None else Bindings()
+        self._givers = Recent[bytes, AccountId]()
+        self._cursor: AccountId | None = None
+        self._dirty: set[AccountId] = set()
+        self._changed = trio.Event()
+        self._books = Books(
+            bindings=self._bindings,
+            wall=wall,
+            touch=self._touch,
+            gave=self._gave,
+            giver=self._giver,
+            alone=lambda: len(self) == 1,
+        )
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def all(self) -> tuple[Account, ...]:
+        """In the order of configuration, which is the order of the ring."""
+        return tuple(self._accounts.values())
+
+    def get(self, account: AccountId) -> Account | None:
+        return self._accounts.get(account)
+
+    def views(self) -> list[AccountView]:
+        return [account.view() for account in self._accounts.values()]
+
+    # Serving.
+
+    @contextmanager
+    def claim(
+        self, asked: Asked, excluded: AbstractSet[AccountId] = frozenset()
+    ) -> Iterator[Claim | Withheld]:
+        """One attempt on the account that routing names, or why there is none."""
+        now = self._wall()
+        decided = self._route(asked, excluded, now)
+        if isinstance(decided, Withheld):
+            if decided.move is not None and asked.key is not None:
+                self._bindings.drop(asked.key)
+                self._touch()
+            yield decided
+            return
+        account = self._accounts[decided.account]
+        warm = self._remember(asked, decided)
+        account.in_flight += 1
+        if decided.probe:
+            account.state.begin_probe(asked.family, now)
+        try:
+            yield Claim(self._books, account, decided, asked, warm=warm)
+        finally:
+            account.in_flight -= 1
+            if decided.probe:
+                account.state.end_probe(asked.family, self._wall())
+
+    def preview(self, asked: Asked) -> Route | Withheld:
+        """Where the next turn of a thread would go; changes nothing."""
+        return self._route(asked, frozenset(), self._wall())
+
+    def _route(
+        self, asked: Asked, excluded: AbstractSet[AccountId], now: float
+    ) -> Route | Withheld:
+        memory = Memory(
+            binding=self._bindings.get(asked.key),
+            parent=self._bindings.served(asked.parent),
+            sibling=self._bindings.last_child(asked.parent),
+            cursor=self._cursor,
+            in_flight={account.id: account.in_flight for account in self.all()},
+        )
+        wish = Wish(
+            family=asked.family,
+            bound=asked.key is not None,
+            anchor=self._giver("response", asked.previous_response_id),
+        )
+        return route(self.views(), wish, memory, self._settings, now, excluded)
+
+    def _remember(self, asked: Asked, decided: Route) -> bool:
+        """Returns whether this account served the thread last, and so has its prompt cache."""
+        key = asked.key
+        warm = self._bindings.served(asked.thread) == decided.account
+        if key is not None and decided.binding is not None:
+            self._bindings.keep(key, decided.binding)
+            self._touch()
+        if decided.move in (Move.NEW, Move.REBOUND):
+            self._cursor = decided.account
+        self._bindings.note_served(asked.thread, asked.parent, decided.account)
+        return warm
+
+    # What belongs to the account that gave it: response ids and turn state.
+
+    def _gave(self, kind: str, value: str | None, account: AccountId) -> None:
+        if value:
+            self._givers.set(_digest(kind, value), account)
+
+    def _giver(self, kind: str, value: str | None) -> AccountId | None:
+        return self._givers.get(_digest(kind, value)) if value else None
+
+    # The accounts themselves.
+
+    def add(self, account: Account) -> None:
+        """Replaces the account of that name, if there is one; what is bound to it then ends, if
+        the credential is another. Raises ValueError when there are too many."""
+        if account.id not in self._accounts and len(self) >= MOST_ACCOUNTS:
+            raise ValueError(f"there are {MOST_ACCOUNTS} accounts already")
+        self._accounts[account.id] = account
+        self._touch(account.id)
+
+    def remove(self, account: AccountId) -> Account | None:
+        return self._accounts.pop(account, None)
+
+    def pause(self, account: AccountId, *, paused: bool) -> bool:
+        """False when there is no such account."""
+        found = self._accounts.get(account)
+        if found is None:
+            return False
+        found.state.paused = paused
+        self._touch(account)
+        return True
+
+    def plan(self) -> str | None:
+        """The plan of the first account that is known to have one."""
+        return next((each.state.plan for each in self.all() if each.state.plan), None)
+
+    def statistics(self) -> list[AccountStatistics]:
+        now = self._wall()
+        bound = self._bindings.per_account()
+        return [_statistics(each, bound.get(each.id, 0), now) for each in self.all()]
+
+    # Writing down.
+
+    def _touch(self, account: AccountId | None = None) -> None:
+        """Something changed that is to be written down."""
+        if account is not None:
+            self._dirty.add(account)
+        self._changed.set()
+
+    async def write(self, shelf: Shelf) -> None:
+        """The owner task: write down what changes, until cancelled."""
+        own_thread = trio.CapacityLimiter(1)
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            await trio.to_thread.run_sync(self._writing(shelf), limiter=own_thread)
+            await trio.sleep(WRITE_SECONDS)
+
+    def flush(self, shelf: Shelf) -> None:
+        """Write what is left. No owner task may run any more."""
+        self._writing(shelf)()
+
+    def _writing(self, shelf: Shelf) -> Callable[[], None]:
+        """Taken together here, so that the thread touches nothing that a turn does."""
+        changes = self._bindings.take_changed()
+        dirty = [self._accounts[each] for each in self._dirty if each in self._accounts]
+        self._dirty.clear()
+        accounts = [(account.id, account.state.lasting()) for account in dirty]
+
+        def write() -> None:
+            try:
+                shelf.write(changes, accounts)
+            except sqlite3.Error as error:
+                logger.warning("%d bindings are not written down: %s", len(changes), error)
+
+        return write
+
+
+def _statistics(account: Account, bindings: int, now: float) -> AccountStatistics:
+    view = account.view()
+    score = view.score(now)
+    cooling = {*view.spent, *view.trouble} - {ANY}
+    return AccountStatistics(
+        id=account.id,
+        kind=account.spec.kind,
+        plan=account.state.plan,
+        standing=view.standing(ANY, now),
+        score=score if view.seen() else None,
+        windows=tuple(window for window in view.windows if window.live(now)),
+        resets_at=view.spent_until(ANY, now),
+        cooling_models=tuple(sorted(x for x in cooling if view.standing(x, now) != "ready")),
+        in_flight=account.in_flight,
+        bindings=bindings,
+        last_hour=account.tally.last_hour(now),
+    )
+
+
+def _digest(kind: str, value: str) -> bytes:
+    text = f"{kind} {value}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).digest()

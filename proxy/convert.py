@@ -1,0 +1,49 @@
+"""Convert, pure: tables of a TOML file to frozen dataclasses, blaming the key that is wrong."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+
+from proxy.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]]) -> T:
+    """The table `name` as a `kind`. Raises ConfigError."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in tables.get(name, {}).items():
+        if key not in hints:
+            raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
+        values[key] = convert(f"{name}.{key}", value, hints[key])
+    return built(kind, values, {key: f"{name}.{key}" for key in values})
+
+
+def built(kind: type[T], values: Mapping[str, Any], written: Mapping[str, str]) -> T:
+    """Raises ConfigError naming the keys without any one of which the rest would work."""
+    try:
+        return kind(**values)
+    except ValueError as error:
+        blamed = [key for name, key in written.items() if _would_work_without(name, kind, values)]
+        raise ConfigError(", ".join(blamed or written.values()), str(error)) from error
+
+
+def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> bool:
+    try:
+        kind(**{key: value for key, value in values.items() if key != name})
+    except ValueError:
+        return False
+    return True
+
+
+def convert(key: str, value: object, hint: object) -> object:
+    """One value as its type wants it. Raises ConfigError."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(key, "must be a finite number")
+    try:
+        return msgspec.convert(value, type=hint)
+    except msgspec.ValidationError as error:
+        raise ConfigError(key, str(error)) from error
