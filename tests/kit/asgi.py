@@ -33,6 +33,7 @@ class Refused:
     message: str
     retry_after: str | None = None
     reason: str | None = None
+    resets_at: int | None = None
 
 
 class Client:
@@ -83,6 +84,7 @@ class Client:
             message=error["message"],
             retry_after=self.headers.get("retry-after"),
             reason=self.headers.get("x-turnlane-refusal"),
+            resets_at=error.get("resets_at"),
         )
 
     async def run(self) -> None:
@@ -227,6 +229,7 @@ class SocketClient(Client):
             message=frame["error"]["message"],
             retry_after=frame["headers"].get("retry-after"),
             reason=frame["headers"].get("x-turnlane-refusal"),
+            resets_at=frame["error"].get("resets_at"),
         )
 
     async def run(self) -> None:

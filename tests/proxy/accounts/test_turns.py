@@ -1,0 +1,677 @@
+"""Turns on accounts, as clients, upstream and records see them: who serves, and what then."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from proxy.accounts.account import AccountId
+from proxy.accounts.bindings import ThreadName
+from proxy.accounts.claim import Asked
+from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.routes import Route, Routing
+from proxy.errors import UpstreamCut
+from proxy.ingress.ask import Identity
+from proxy.outbox import Outcome
+from tests.kit.accounts import FakeCredential, account, moves, report, served_by, used_headers
+from tests.kit.events import SAID, completed, create, created, failed, message, post, sse
+from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.kit.upstream import STREAM, Script, answer, failing, rejecting, streaming
+
+both = pytest.mark.parametrize("transport", TRANSPORTS)
+
+SPENT = json.dumps(
+    {"error": {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": 7200}}
+).encode()
+BUSY = rejecting(429, b"{}")
+CUT = streaming(created(), UpstreamCut("reset"))
+
+
+def spent(seconds: int = 7200, **more: Any) -> Script:
+    error = {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": seconds}
+    return rejecting(429, json.dumps({"error": error | more}).encode())
+
+
+async def turns(bench: Bench, *threads: str, transport: Transport = "http") -> None:
+    """One after another, each to its end."""
+    for thread in threads:
+        client = await bench.turn(transport, thread=thread)
+        await client.wait_until(lambda: client.complete or client.events)  # noqa: B023
+        with trio.move_on_after(1):
+            await client.wait_for("response.completed")
+
+
+@both
+@pytest.mark.parametrize("affinity", [True, False])
+async def test_a_bound_thread_stays_while_all_are_hot(
+    transport: Transport, affinity: bool, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a", 95), account("b", 90), account("c", 97)]
+    bench = Bench(
+        nursery, *[answer()] * 20, accounts=pool, routing=Routing(cache_affinity=affinity)
+    )
+    await turns(bench, *["thread"] * 20, transport=transport)
+
+    assert len(set(served_by(bench))) == 1
+    assert Counter(move for _, move, _ in moves(bench)) == {"new": 1, "reused": 19}
+
+
+@pytest.mark.parametrize(("affinity", "expected"), [(True, 0), (False, 1)])
+async def test_capacity_first_moves_once_to_where_there_is_headroom(
+    affinity: bool, expected: int, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    a, b, c = account("a", 50), account("b", 99), account("c", 97)
+    routing = Routing(cache_affinity=affinity)
+    bench = Bench(nursery, *[answer()] * 21, accounts=[a, b, c], routing=routing)
+    await turns(bench, "thread")
+    report(a, 95)
+    report(b, 40)
+
+    await turns(bench, *["thread"] * 20)
+
+    assert [move for _, move, _ in moves(bench)].count("rebound") == expected
+    assert served_by(bench)[-1] == ("b" if expected else "a")
+
+
+@both
+async def test_a_spent_account_is_left_within_the_turn(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(
+        nursery, answer(), spent(), answer(), answer(), accounts=[account("a"), account("b")]
+    )
+
+    await turns(bench, *["thread"] * 3, transport=transport)
+
+    assert served_by(bench) == ["a", "a", "b", "b"]
+    assert moves(bench) == [
+        ("a", "new", "strategy"),
+        ("b", "rebound", "quota"),
+        ("b", "reused", "bound"),
+    ]
+    assert bench.outcomes == [Outcome.COMPLETED] * 3
+    assert (bench.turns, bench.lanes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "no",
+    [
+        rejecting(402, b"{}"),
+        spent(),
+        rejecting(429, b'{"error":{"code":"insufficient_quota"}}'),
+        rejecting(429, b'{"error":{"type":"usage_not_included"}}'),
+        rejecting(429, b"{}", (b"retry-after", b"61")),
+        rejecting(429, b"{}", *used_headers(100)),
+    ],
+    ids=["402", "usage limit", "insufficient", "not included", "long wait", "full window"],
+)
+async def test_every_kind_of_quota_refusal_releases(
+    no: Script, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer(), no, answer(), answer(), accounts=[account("a"), account("b")])
+
+    await turns(bench, *["thread"] * 3)
+
+    assert served_by(bench) == ["a", "a", "b", "b"]
+    assert moves(bench)[1:] == [("b", "rebound", "quota"), ("b", "reused", "bound")]
+
+
+async def test_a_plain_429_goes_elsewhere_once_and_the_next_turn_tries_home(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, answer(), BUSY, answer(), answer(), answer(), accounts=pool)
+
+    await turns(bench, *["thread"] * 4)
+
+    assert served_by(bench) == ["a", "a", "b", "a", "a"]
+    assert moves(bench)[1:] == [
+        ("b", "detour", "retry"),
+        ("a", "held", "probe"),
+        ("a", "reused", "bound"),
+    ]
+
+
+async def test_three_5xx_make_a_detour_and_home_is_where_it_goes_back_to(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = rejecting(503, b"{}")
+    bench = Bench(nursery, answer(), accounts=[account("a"), account("b"), account("c")])
+    await turns(bench, "thread")
+    bench.upstream.will(no, answer(), no, answer(), no, answer())
+    await turns(bench, *["thread"] * 3)
+    bench.upstream.will(*[answer()] * 4)
+
+    await turns(bench, *["thread"] * 2)
+    await trio.sleep(10)
+    await turns(bench, *["thread"] * 2)
+
+    assert served_by(bench) == ["a", *"abababbb", "a", "a"]
+    assert [(move, why) for _, move, why in moves(bench)[1:]] == [
+        *[("detour", "retry")] * 3,
+        *[("detour", "trouble")] * 2,
+        ("held", "probe"),
+        ("reused", "bound"),
+    ]
+
+
+async def test_a_hold_that_is_older_than_ten_minutes_releases(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = rejecting(503, b"{}")
+    bench = Bench(nursery, answer(), accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+    bench.upstream.will(*[no, answer()] * 3, answer(), answer(), answer())
+    await turns(bench, *["thread"] * 4)
+
+    await trio.sleep(601)
+    await turns(bench, *["thread"] * 2)
+
+    assert moves(bench)[-2:] == [("b", "rebound", "hold_expired"), ("b", "reused", "bound")]
+
+
+async def test_one_account_in_trouble_is_asked_again_and_again(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, *[CUT] * 6, answer(), accounts=[account("a")])
+
+    for _ in range(6):
+        client = bench.post()
+        await client.wait_returned()
+    await turns(bench, "thread")
+
+    assert served_by(bench) == ["a"] * 7
+    assert bench.outcomes == [*[Outcome.CUT] * 6, Outcome.COMPLETED]
+
+
+@both
+async def test_all_spent_is_said_at_once_with_the_soonest_reset(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, spent(7200), spent(3600), accounts=pool)
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: client.complete or client.events)
+    began = trio.current_time()
+
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: client.complete or client.events)
+
+    assert client.refused.status == 429
+    assert client.refused.code == "usage_limit_reached"
+    assert client.refused.resets_at == WALL + 3600
+    assert client.refused.reason == "accounts_spent"
+    assert trio.current_time() - began < 1
+    assert served_by(bench) == ["a", "b"]
+    assert bench.records[-1].refusal == "accounts_spent"
+
+
+async def test_one_spent_account_answers_in_its_own_words_and_then_in_ours(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(
+        nursery, rejecting(429, SPENT, (b"retry-after", b"7200")), accounts=[account("a")]
+    )
+    first = bench.post()
+    await first.wait_returned()
+
+    second = bench.post()
+    await second.wait_returned()
+
+    assert first.body == SPENT
+    assert second.refused.resets_at == WALL + 7200
+    assert len(bench.upstream.sent) == 1
+
+
+async def test_a_spent_account_is_probed_by_one_request_when_no_other_can_serve(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    gate = trio.Event()
+    bench = Bench(nursery, spent(5 * 86400), accounts=[account("a")])
+    await bench.post().wait_returned()
+    await trio.sleep(301)
+    bench.upstream.will(Script((gate, created(), completed())), answer())
+    probe = bench.post(thread="one")
+    await trio.testing.wait_all_tasks_blocked()
+
+    refused = bench.post(thread="two")
+    await refused.wait_returned()
+    gate.set()
+    await probe.wait_returned()
+    await turns(bench, "three")
+
+    assert refused.refused.reason == "accounts_spent"
+    assert moves(bench)[2] == ("a", "new", "probe")
+    assert bench.outcomes[2:] == [Outcome.COMPLETED] * 2
+
+
+async def test_a_refusal_that_names_a_model_acts_on_that_model_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = rejecting(
+        429, b'{"error":{"code":"insufficient_quota","message":"no quota for gpt-5.5."}}'
+    )
+    bench = Bench(
+        nursery, no, answer(), answer(), answer(), accounts=[account("a", 1), account("b", 50)]
+    )
+    await turns(bench, "thread")
+
+    other = bench.post(post(model="gpt-6-sol"), thread="thread")
+    await other.wait_for("response.completed")
+    await turns(bench, "thread")
+
+    assert served_by(bench) == ["a", "b", "a", "b"]
+
+
+async def test_each_model_of_a_thread_has_a_binding_of_its_own(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, *[answer()] * 6, accounts=pool, routing=Routing(strategy="round_robin"))
+
+    for _ in range(3):
+        for model in ("gpt-5.5", "gpt-6-sol"):
+            await bench.post(post(model=model)).wait_for("response.completed")
+
+    assert served_by(bench) == ["a", "b"] * 3
+
+
+async def test_new_sessions_spread_and_old_ones_stay(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    names = [f"thread {number}" for number in range(50)]
+    bench = Bench(nursery, *[answer()] * 100, accounts=[account("a"), account("b")])
+
+    await turns(bench, *names, *names)
+
+    served = served_by(bench)
+    assert Counter(served[:50]) == {"a": 25, "b": 25}
+    assert served[:50] == served[50:]
+
+
+async def test_a_burst_of_new_sessions_spreads_before_any_has_answered(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    gate = trio.Event()
+    held = Script((gate, created(), completed()))
+    pool = [account(name, used) for name, used in zip("abcd", (3, 1, 2, 0), strict=True)]
+    bench = Bench(nursery, *[held] * 32, accounts=pool)
+
+    clients = [bench.post(thread=f"thread {number}") for number in range(32)]
+    await trio.testing.wait_all_tasks_blocked()
+    gate.set()
+    for client in clients:
+        await client.wait_for("response.completed")
+
+    assert Counter(served_by(bench)) == dict.fromkeys("abcd", 8)
+    assert [each.in_flight for each in pool] == [0] * 4
+
+
+async def test_one_off_children_stay_where_their_parent_is_while_there_is_headroom(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a", 20), account("b", 10), account("c", 15)]
+    bench = Bench(nursery, *[answer()] * 41, accounts=pool)
+    await turns(bench, "root")
+
+    for number in range(40):
+        child = bench.post(thread=f"child {number}", session="root", parent="root")
+        await child.wait_for("response.completed")
+
+    assert set(served_by(bench)) == {"b"}
+    assert {why for _, _, why in moves(bench)[1:]} == {"parent"}
+
+
+@pytest.mark.parametrize("how", ["pause", "remove", "plan", "credential", "replaced"])
+async def test_what_ends_a_binding_is_said_in_the_next_record(
+    how: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, answer(), answer(), answer(), accounts=pool)
+    await turns(bench, "thread")
+    accounts = bench.runtime.accounts
+    match how:
+        case "pause":
+            accounts.pause(AccountId("a"), paused=True)
+        case "remove":
+            accounts.remove(AccountId("a"))
+        case "plan":
+            accounts.add(account("a", models=("gpt-6*",)))
+        case "credential":
+            pool[0].state.invalidate(WALL + 60, WALL)
+        case "replaced":
+            pool[0].state.adopt("another")
+
+    await turns(bench, "thread")
+
+    expected = {"pause": "paused", "remove": "removed"}.get(how, how)
+    who, move, why = moves(bench)[1]
+    assert (move, why) == ("rebound", expected)
+    assert who == "b"
+
+
+async def test_a_day_without_a_turn_ends_a_binding(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer(), answer(), accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+
+    await trio.sleep(86_400)
+    await turns(bench, "thread")
+
+    assert moves(bench)[1] == ("b", "new", "idle")
+
+
+# Credentials.
+
+
+@both
+async def test_nothing_of_the_clients_login_goes_up_with_an_account(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    headers = [
+        ("authorization", "Bearer sk-secret-client"),
+        ("chatgpt-account-id", "client"),
+        ("openai-organization", "client"),
+        ("openai-project", "client"),
+        ("x-oai-attestation", "client"),
+        ("originator", "codex_exec"),
+    ]
+    bench = Bench(nursery, answer(), accounts=[account("a", url="https://a.test/v1")])
+    if transport == "http":
+        await bench.post(headers=headers).wait_for("response.completed")
+    else:
+        await bench.socket(headers=headers).complete_turn(create())
+
+    (sent,) = bench.upstream.sent
+    assert sent.header("authorization") == ["Bearer sk-secret-a"]
+    assert sent.header("originator") == ["codex_exec"]
+    assert sent.request.base_url == "https://a.test/v1"
+    assert not any(b"client" in value for _, value in sent.request.headers)
+
+
+async def test_a_credential_that_cannot_be_had_is_no_send_and_no_outage(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    login = FakeCredential("a")
+    pool = [account("a", credential=login), account("b")]
+    bench = Bench(nursery, *[answer()] * 6, accounts=pool)
+    await turns(bench, "thread")
+    no = CredentialFailure(final=False, message="no auth server", retry_seconds=3600)
+    login.will.extend([no] * 5)
+
+    await turns(bench, *["thread"] * 5)
+
+    assert served_by(bench) == ["a", *"bbbbb"]
+    assert len(login.will) == 4
+    assert [record.attempts for record in bench.records] == [1] * 6
+
+
+@both
+async def test_without_any_credential_the_turn_is_withheld(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    login = FakeCredential("a")
+    login.will.append(CredentialFailure(final=False, message="no auth server", retry_seconds=20))
+    bench = Bench(nursery, accounts=[account("a", credential=login)])
+
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: client.complete or client.events)
+
+    assert (client.refused.status, client.refused.retry_after) == (503, "20")
+    assert client.refused.reason == "accounts_withheld"
+    assert bench.upstream.sent == []
+    assert (bench.turns, bench.lanes) == (0, 0)
+
+
+async def test_a_refused_token_is_renewed_once_and_the_turn_goes_on(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    login = FakeCredential("a", renewed="a-fresh")
+    pool = [account("a", credential=login), account("b")]
+    bench = Bench(nursery, rejecting(401, b"{}"), answer(), answer(), accounts=pool)
+
+    await turns(bench, "thread", "thread")
+
+    assert served_by(bench) == ["a", "a-fresh", "a"]
+    assert moves(bench)[1] == ("a", "reused", "bound")
+
+
+async def test_a_refused_key_serves_nobody_until_a_probe_says_otherwise(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, rejecting(401, b"no"), answer(), accounts=[account("a")])
+    first = bench.post()
+    await first.wait_returned()
+    second = bench.post(thread="other")
+    await second.wait_returned()
+    await trio.sleep(61)
+
+    await turns(bench, "thread")
+
+    assert first.body == b"no"
+    assert (second.refused.status, second.refused.reason) == (503, "accounts_withheld")
+    assert bench.outcomes[-1] is Outcome.COMPLETED
+
+
+# What belongs to an account.
+
+
+def reasoning(text: str) -> dict[str, Any]:
+    return {"type": "reasoning", "summary": [], "encrypted_content": text}
+
+
+REFUSED_CONTENT = rejecting(400, b'{"error":{"code":"invalid_encrypted_content","message":"x"}}')
+
+
+async def test_reasoning_that_another_account_cannot_read_is_left_out_once_and_for_good(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    a, b = account("a", 1), account("b", 50)
+    bench = Bench(nursery, answer(), REFUSED_CONTENT, answer(), answer(), accounts=[a, b])
+    await turns(bench, "thread")
+    bench.runtime.accounts.pause(AccountId("a"), paused=True)
+    history = [message("one"), reasoning("of a"), SAID]
+
+    await bench.post(post(input=history)).wait_for("response.completed")
+    history += [reasoning("of b"), message("two")]
+    await bench.post(post(input=history)).wait_for("response.completed")
+
+    assert served_by(bench) == ["a", "b", "b", "b"]
+    assert reasoning("of a") in bench.input_of(1)
+    assert bench.input_of(2) == [message("one"), SAID]
+    assert bench.input_of(3) == [message("one"), SAID, reasoning("of b"), message("two")]
+
+
+async def test_a_failover_has_no_send_left_to_find_out_so_it_leaves_reasoning_out(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer(), spent(), answer(), accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+
+    client = bench.post(post(input=[message("one"), reasoning("of a")]))
+    await client.wait_for("response.completed")
+
+    assert bench.input_of(2) == [message("one")]
+
+
+async def test_content_that_stays_unreadable_is_not_sent_for_ever(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, REFUSED_CONTENT, REFUSED_CONTENT, accounts=[account("a"), account("b")])
+
+    client = bench.post(post(input=[message("one"), reasoning("of nobody")]))
+    await client.wait_returned()
+
+    assert client.refused.code == "invalid_encrypted_content"
+    assert len(bench.upstream.sent) == 2
+
+
+async def test_turn_state_goes_to_the_account_that_gave_it_and_to_no_other(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    gave = (*STREAM, (b"x-codex-turn-state", b"state of a"))
+    first = Script((created(), completed()), headers=gave)
+    bench = Bench(
+        nursery, first, answer(), spent(), answer(), accounts=[account("a"), account("b")]
+    )
+    await turns(bench, "thread")
+
+    for _ in range(2):
+        client = bench.post(headers=[("x-codex-turn-state", "state of a")])
+        await client.wait_for("response.completed")
+
+    states = [sent.header("x-codex-turn-state") for sent in bench.upstream.sent]
+    assert served_by(bench) == ["a", "a", "a", "b"]
+    assert states == [[], ["state of a"], ["state of a"], []]
+
+
+async def test_a_socket_that_moves_sends_its_whole_transcript_and_no_foreign_anchor(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, answer("resp_1"), spent(), answer("resp_2"), accounts=pool)
+    socket = bench.socket()
+    await socket.complete_turn(create(message("one")))
+
+    await socket.complete_turn(create(message("two"), previous="resp_1"))
+
+    assert served_by(bench) == ["a", "a", "b"]
+    assert bench.input_of(2) == [message("one"), message("two")]
+    assert "previous_response_id" not in json.loads(bench.upstream.sent[2].body)
+
+
+async def test_a_response_id_is_never_shown_to_another_account(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(
+        nursery, answer("resp_1"), answer("resp_2"), accounts=[account("a"), account("b")]
+    )
+    await bench.post(thread=None).wait_for("response.completed")
+    body = post(previous_response_id="resp_1")
+    await bench.post(body, thread=None).wait_for("response.completed")
+    bench.runtime.accounts.pause(AccountId("a"), paused=True)
+
+    client = bench.post(body, thread=None)
+    await client.wait_returned()
+
+    assert served_by(bench) == ["a", "a"]
+    assert client.refused.code == "previous_response_not_found"
+
+
+# Usage.
+
+
+async def test_usage_is_learnt_from_headers_and_from_events(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    limits = {"primary": {"used_percent": 12, "window_minutes": 300, "reset_at": WALL + 60}}
+    event = sse({"type": "codex.rate_limits", "plan_type": "plus", "rate_limits": limits})
+    by_header = Script((created(), completed()), headers=(*STREAM, *used_headers(34)))
+    bench = Bench(nursery, Script((event, created(), completed())), by_header, accounts=pool)
+
+    await turns(bench, "one", "two")
+
+    assert [each.view().score(WALL) for each in pool] == [12, 34]
+    assert pool[0].state.plan == "plus"
+
+
+async def test_a_window_that_fills_releases_before_anything_is_refused(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    full = Script((created(), completed()), headers=(*STREAM, *used_headers(100)))
+    bench = Bench(nursery, full, answer(), accounts=[account("a"), account("b")])
+
+    await turns(bench, "thread", "thread")
+
+    assert moves(bench)[1] == ("b", "rebound", "quota")
+
+
+async def test_tokens_and_cold_starts_are_counted_for_each_account(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, *[answer()] * 3, accounts=[account("a")])
+
+    await turns(bench, "one", "one", "two")
+
+    (statistics,) = bench.runtime.accounts.statistics()
+    assert statistics.last_hour.turns == 3
+    assert statistics.last_hour.cold_starts == 2
+    assert statistics.last_hour.cached_tokens == 240
+    assert statistics.last_hour.uncached_tokens == 60
+    assert statistics.bindings == 2
+
+
+async def test_a_stream_that_fails_by_quota_moves_the_next_turn(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = streaming(created(), failed(code="usage_limit_reached"))
+    bench = Bench(nursery, answer(), no, answer(), accounts=[account("a"), account("b")])
+
+    await turns(bench, *["thread"] * 3)
+
+    assert served_by(bench) == ["a", "a", "b"]
+    assert moves(bench)[2] == ("b", "rebound", "quota")
+
+
+async def test_after_the_first_event_nothing_fails_over(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, CUT, accounts=[account("a"), account("b")])
+
+    await bench.post().wait_returned()
+
+    assert bench.outcomes == [Outcome.CUT]
+    assert len(bench.upstream.sent) == 1
+
+
+async def test_the_bound_of_sends_holds_however_many_accounts_there_are(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account(name) for name in "abcde"]
+    bench = Bench(nursery, failing(), rejecting(503, b"{}"), accounts=pool)
+
+    client = bench.post()
+    await client.wait_returned()
+
+    assert client.status == 503
+    assert served_by(bench) == ["a", "b"]
+
+
+async def test_a_hang_up_gives_the_account_back(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a")]
+    bench = Bench(nursery, Script((created(), trio.Event())), accounts=pool)
+    client = bench.post()
+    await client.wait_for("response.created")
+
+    await client.hang_up()
+    await client.wait_returned()
+
+    assert pool[0].in_flight == 0
+    assert bench.at_rest
+
+
+async def test_the_preview_names_who_serves_at_every_step_and_changes_nothing(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = rejecting(503, b"{}")
+    scripts = [answer(), *[no, answer()] * 3, answer(), answer(), spent(), answer(), answer()]
+    bench = Bench(nursery, *scripts, accounts=[account("a"), account("b")])
+    thread = Identity(thread="thread", session="session").ask(0).thread
+    assert thread is not None
+    asked = Asked(thread=ThreadName(thread), model="gpt-5.5")
+
+    for _ in range(8):
+        previews = [bench.runtime.accounts.preview(asked) for _ in range(3)]
+        before = len(bench.upstream.sent)
+        await turns(bench, "thread")
+        assert previews[0] == previews[1] == previews[2]
+        assert isinstance(previews[0], Route)
+        assert served_by(bench)[before] == previews[0].account
+        await trio.sleep(20)
