@@ -1,0 +1,1 @@
+"""Accounts: the upstream credentials, and which of them serves a turn."""
