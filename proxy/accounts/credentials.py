@@ -144,7 +144,7 @@ class ChatGptLogin:
         return self._login
 
     def _take(self, copy: Copy) -> None:
-        """Somebody's new tokens end what was known of the old ones."""
+        """New tokens, whoever wrote them, end what was known of the old ones."""
         if copy.data != self._copy.data or isinstance(copy.login, NoLogin):
             self._login = copy.login
             self._unsaved = Renewal()
@@ -253,7 +253,6 @@ class ChatGptLogin:
         if login.access_token != renewal.access_token:
             expired = login.expires_by(wall)
             return self._pause("its login was replaced by an old one") if expired else login
-        self._failures, self._paused = 0, None
         self._young = (login.access_token, trio.current_time())
         return login
 

@@ -15,7 +15,7 @@ from proxy.accounts.credentials import (
     ApiKey,
     ChatGptLogin,
 )
-from proxy.accounts.refresher import REFRESH_SECONDS
+from proxy.accounts.refresher import REFRESH_SECONDS, RefresherStatistics
 from tests.proxy.accounts.kit import (
     DUE,
     EXPIRED,
@@ -104,7 +104,9 @@ async def test_a_token_about_to_expire_is_renewed_and_kept(path: Path, expired: 
         assert (login.fingerprint, login.plan) == (fingerprint, "plus")
 
 
-async def test_fifty_callers_are_one_request(path: Path, autojump_clock: Clock) -> None:
+async def test_fifty_callers_are_one_flight_and_one_request(
+    path: Path, autojump_clock: Clock
+) -> None:
     server = AuthServer([tokens(access(2))], seconds=3)
     outcomes: list[bytes] = []
     async with service(server) as refresher:
@@ -116,9 +118,11 @@ async def test_fifty_callers_are_one_request(path: Path, autojump_clock: Clock) 
         async with trio.open_nursery() as callers:
             for _ in range(50):
                 callers.start_soon(call)
+        statistics = refresher.statistics()
 
     assert outcomes == [bearer(access(2))] * 50
     assert server.asked == ["r0"]
+    assert statistics == RefresherStatistics(started=1, under_way=0)
 
 
 async def test_whoever_leaves_takes_nobodys_refresh_along(
