@@ -1,1 +1,1 @@
-"""Accounts: which upstream credential serves a turn, and why; entered at the named file."""
+"""Accounts: the upstream credentials, and which of them serves a turn."""

@@ -117,14 +117,17 @@ def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """In one step, 0600 from the first byte. A link stays; what it leads to is replaced."""
+    """In one step, 0600 from the first byte, the owner kept. A link stays, its target goes."""
     target = _target(path)
+    owner = target.stat() if target.exists() else None
     fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
     with suppress(FileNotFoundError):
         fresh.unlink()
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
+            if owner is not None and owner.st_uid != os.geteuid():
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -87,9 +87,9 @@ class ChatGptLogin:
         self._refresher = refresher
         self._copy = read(path)
         self._login = self._copy.login
-        self._identity = ""
         self._known = self._login if isinstance(self._login, Login) else None
         """What stands in while the file is being written."""
+        self._fingerprint = "" if self._known is None else self._known.identity
         self._unsaved = Renewal()
         self._flight: Flight | None = None
         self._young: tuple[str, float] | None = None
@@ -103,9 +103,8 @@ class ChatGptLogin:
     @property
     def fingerprint(self) -> str:
         """Of the login that the file holds, or held last; empty before there was one."""
-        login = self._current()
-        self._identity = login.identity if isinstance(login, Login) else self._identity
-        return self._identity
+        self._current()
+        return self._fingerprint
 
     @property
     def plan(self) -> str | None:
@@ -133,7 +132,7 @@ class ChatGptLogin:
         if login.access_token != _token_in(used):
             if not login.expires_by(wall):
                 return _headers(login)
-        elif (seconds := self._seconds_young(login)) > 0:
+        elif (seconds := self._seconds_young(login)) > 0 and not login.expires_by(wall):
             why = "the upstream refuses the token that a refresh of its login has just brought"
             return CredentialFailure(final=False, message=why, retry_seconds=seconds)
         outcome = await self._renewed(login, wall)
@@ -145,14 +144,17 @@ class ChatGptLogin:
         return self._login
 
     def _take(self, copy: Copy) -> None:
-        """Somebody's new tokens end what was known of the old ones."""
+        """New tokens, whoever wrote them, end what was known of the old ones."""
         if copy.data != self._copy.data or isinstance(copy.login, NoLogin):
             self._login = copy.login
             self._unsaved = Renewal()
             self._failures, self._paused = 0, None
         self._copy = copy
-        if self._login is not NoLogin.BROKEN:
-            self._known = self._login if isinstance(self._login, Login) else None
+        if isinstance(self._login, Login):
+            self._known = self._login
+            self._fingerprint = self._login.identity
+        elif self._login is not NoLogin.BROKEN:
+            self._known = None
 
     def _without_a_file(self, problem: NoLogin, wall: float) -> Headers | CredentialFailure:
         known = self._known
@@ -235,7 +237,8 @@ class ChatGptLogin:
     async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> Outcome:
         """Write what came. A login that somebody else has written meanwhile wins."""
         renewal = renewal.over(self._unsaved)
-        await read_settled(self._path)
+        with trio.CancelScope(shield=True):  # what came is nowhere else yet
+            await read_settled(self._path)
         try:
             self._take(write_back(self._path, copy, renewal, wall))
         except OSError as error:
@@ -250,7 +253,6 @@ class ChatGptLogin:
         if login.access_token != renewal.access_token:
             expired = login.expires_by(wall)
             return self._pause("its login was replaced by an old one") if expired else login
-        self._failures, self._paused = 0, None
         self._young = (login.access_token, trio.current_time())
         return login
 

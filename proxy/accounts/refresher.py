@@ -77,6 +77,12 @@ class HttpPost:
         return response.status_code, answer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefresherStatistics:
+    started: int
+    under_way: int
+
+
 Outcome = Login | CredentialFailure
 Work = Callable[[trio.CancelScope], Awaitable[Outcome]]
 
@@ -104,12 +110,14 @@ class Refresher:
         self._refresh_url = refresh_url
         self._asked, self._asks = trio.open_memory_channel[Flight](MOST_FLIGHTS)
         self._under_way: set[Flight] = set()
+        self._flights = 0
 
     async def serve(self, service: trio.Nursery) -> None:
         """The owner task: start flights in the service nursery until cancelled."""
         try:
             async for flight in self._asks:
                 self._under_way.add(flight)
+                self._flights += 1
                 service.start_soon(self._fly, flight)
         finally:
             last = trio.current_time() + LAST_SECONDS
@@ -132,6 +140,9 @@ class Refresher:
             flight.ended.set()
         return flight
 
+    def statistics(self) -> RefresherStatistics:
+        return RefresherStatistics(started=self._flights, under_way=len(self._under_way))
+
     async def ask(self, refresh_token: str) -> Renewal | CredentialFailure:
         """Use a refresh token up, if the auth server takes it."""
         body = {
@@ -147,6 +158,7 @@ class Refresher:
 
     async def _fly(self, flight: Flight) -> None:
         try:
+            await trio.lowlevel.checkpoint_if_cancelled()
             flight.outcome = await flight.work(flight.shelter)
         except Exception:  # a bug in one refresh ends no other, and no turn that needs none
             logger.exception("a refresh failed")

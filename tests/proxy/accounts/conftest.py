@@ -1,0 +1,14 @@
+"""The login of most tests here: its access token has just expired."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.proxy.accounts.kit import EXPIRED, document, write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "auth.json"
+    write(file, document(EXPIRED))
+    return file
