@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class Run:
 class Codex:
     binary: Path
     root: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """More of its environment."""
 
     @property
     def home(self) -> Path:
@@ -62,7 +64,8 @@ class Codex:
         return self.root / "work"
 
     def environment(self) -> dict[str, str]:
-        return environment(self.root, CODEX_HOME=str(self.home), TEST_KEY=API_KEY)
+        named = {"CODEX_HOME": str(self.home), "TEST_KEY": API_KEY}
+        return environment(self.root, **named, **self.variables)
 
     async def exec(
         self, *arguments: str, options: Sequence[str] = (), seconds: float = RUN_SECONDS
@@ -129,3 +132,10 @@ def with_root_key(binary: Path, root: Path, base_url: str) -> Codex:
     codex = _install(binary, root, config)
     (codex.home / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": API_KEY}))
     return codex
+
+
+def with_chatgpt_login(binary: Path, root: Path, base_url: str, refresh_url: str) -> Codex:
+    """Codex with its built-in provider pointed at `base_url`; its login is to be written yet."""
+    config = f'model = "gpt-5.5"\nopenai_base_url = "{base_url}"\n{QUIET}'
+    codex = _install(binary, root, config)
+    return replace(codex, variables={"CODEX_REFRESH_TOKEN_URL_OVERRIDE": refresh_url})

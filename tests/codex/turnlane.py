@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import h11
@@ -83,7 +85,13 @@ class Turnlane:
 
 
 async def start_turnlane(
-    nursery: trio.Nursery, upstream_url: str, home: Path, *, port: int = 0, settings: str = ""
+    nursery: trio.Nursery,
+    upstream_url: str,
+    home: Path,
+    *,
+    port: int = 0,
+    settings: str = "",
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Turnlane:
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
     output, config = home / "output.txt", home / "turnlane.toml"
@@ -98,7 +106,7 @@ async def start_turnlane(
             stderr=errors,
             check=False,
             cwd=home,
-            env=environment(home, TURNLANE_HOME=str(home / "turnlane")),
+            env=environment(home, TURNLANE_HOME=str(home / "turnlane"), **variables),
         )
         process: trio.Process = await nursery.start(run)
     ready = await _first_line(process, output)

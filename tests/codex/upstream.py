@@ -93,7 +93,7 @@ class Upstream:
         """One connection, with as many requests as the client likes to send on it."""
         connection = h11.Connection(h11.SERVER)
         async with stream:
-            while (head := await _read_request(stream, connection)) is not None:
+            while (head := await read_request(stream, connection)) is not None:
                 if not await self._respond(stream, connection, *head):
                     return
                 connection.start_next_cycle()
@@ -107,7 +107,7 @@ class Upstream:
         if (head.method, path) != (b"POST", "/v1/responses"):
             self.other_targets.append(f"{head.method.decode()} {target}")
             reply = _MODELS if path == "/v1/models" else _NOT_FOUND
-            await stream.send_all(_encode_reply(connection, reply))
+            await stream.send_all(reply_bytes(connection, reply))
             return connection.our_state is h11.DONE
         request = Request(
             number=len(self.requests) + 1,
@@ -133,7 +133,7 @@ async def start_upstream(nursery: trio.Nursery, script: Script) -> Upstream:
     return upstream
 
 
-async def _read_request(
+async def read_request(
     stream: trio.SocketStream, connection: h11.Connection
 ) -> tuple[h11.Request, bytes] | None:
     """The next request with its whole body; None when the client has left instead."""
@@ -181,7 +181,7 @@ async def _play(
                 await trio.sleep(step)
             elif isinstance(step, Reply):
                 request.status, request.concluded = step.status, True
-                await stream.send_all(_encode_reply(connection, step))
+                await stream.send_all(reply_bytes(connection, step))
                 return
             else:
                 request.concluded = step["type"] in TERMINAL
@@ -202,7 +202,8 @@ def _encode_event(connection: h11.Connection, request: Request, event: Event) ->
     return head + (connection.send(h11.Data(data=text.encode())) or b"")
 
 
-def _encode_reply(connection: h11.Connection, reply: Reply) -> bytes:
+def reply_bytes(connection: h11.Connection, reply: Reply) -> bytes:
+    """A whole answer with a JSON body."""
     body = json.dumps(reply.body).encode()
     headers = [
         ("content-type", "application/json"),
