@@ -37,6 +37,7 @@ _ELSEWHERE: Final = frozenset(
     {Kind.QUOTA, Kind.THROTTLED, Kind.HICCUP, Kind.UNREACHABLE, Kind.UNAUTHORIZED}
 )
 """What another account may well not answer."""
+_REFUSED: Final = frozenset({Kind.QUOTA, Kind.THROTTLED, Kind.UNAUTHORIZED})
 _AWAY: Final = frozenset({Move.NEW, Move.REBOUND, Move.DETOUR})
 _TURN_STATE: Final = b"x-codex-turn-state"
 
@@ -61,6 +62,8 @@ class Attempts:
         self._progress = progress
         self._model = prepared.model
         self._asked = Asked(
+            principal=ask.principal,
+            keyed=len(runtime.keys) > 0,
             thread=None if ask.thread is None else ThreadName(ask.thread),
             parent=None if ask.parent is None else ThreadName(ask.parent),
             model=prepared.model,
@@ -95,7 +98,7 @@ class Attempts:
                 elif self._may_send():
                     step = await self._serve(claim, credential)
                 elif step is not None:
-                    return step.ended
+                    return _MORE if step.refused and not again else step.ended
                 excluded.add(claim.account.id)
             assert step is not None
             if not step.elsewhere:
@@ -128,6 +131,7 @@ class Attempts:
             ended=concluded(answer),
             elsewhere=verdict.kind in _ELSEWHERE and self._progress.committed_at is None,
             resend=unanswered(answer),
+            refused=verdict.kind in _REFUSED,
         )
 
     def _body_for(self, claim: Claim) -> bytes | None:
@@ -234,11 +238,22 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What an attempt came to; whether another account may do better, or the same once more."""
+    """What an attempt came to; whether another account may do better, or the same once more;
+    whether it was this account that was refused."""
 
     ended: Ended
     elsewhere: bool = False
     resend: bool = False
+    refused: bool = False
+
+
+_MORE: Final = Ended(
+    outcome=Outcome.REFUSED,
+    refusal="accounts_withheld",
+    retry_seconds=1.0,
+    detail="(those that were asked refused it; another may serve it when it comes again)",
+)
+"""The sends are used up, and the accounts are not. A plain 429 would end a Codex turn for good."""
 
 
 def _withheld_locally(failure: CredentialFailure) -> Ended:

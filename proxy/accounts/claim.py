@@ -56,8 +56,11 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Who wants to be served. `parent` is the thread that this one is a child of."""
+    """Who wants to be served. `parent` is the thread that this one is a child of; `keyed`: there
+    are several principals, so that what nobody remembers may be anybody's."""
 
+    principal: str = ""
+    keyed: bool = False
     thread: ThreadName | None = None
     parent: ThreadName | None = None
     model: str | None = None
@@ -72,6 +75,14 @@ class Asked:
         return None if self.thread is None else (self.thread, self.family)
 
 
+@dataclass(frozen=True, slots=True)
+class Gift:
+    """Something that an account gave to a principal, and that is of use with both alone."""
+
+    account: AccountId
+    principal: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
     """What a claim writes into: the pool's own."""
@@ -79,8 +90,8 @@ class Books:
     bindings: Bindings
     wall: Callable[[], float]
     touch: Callable[[AccountId | None], None]
-    gave: Callable[[str, str | None, AccountId], None]
-    giver: Callable[[str, str | None], AccountId | None]
+    gave: Callable[[str, str | None, Gift], None]
+    gift: Callable[[str, str | None], Gift | None]
     alone: Callable[[], bool]
 
 
@@ -163,15 +174,16 @@ class Claim:
 
     def gave(self, kind: str, value: str | None) -> None:
         """`kind` is `response` for a response id, `state` for turn state."""
-        self._books.gave(kind, value, self.account.id)
+        self._books.gave(kind, value, Gift(self.account.id, self._asked.principal))
 
     def may_have(self, kind: str, value: str | None) -> bool:
         """Whether the account may be shown what the client got before. What nobody remembers is
-        taken to be of the account that the thread is bound to."""
-        giver = self._books.giver(kind, value)
-        if giver is None:
-            return self.route.move in _AT_HOME or self._books.alone()
-        return giver == self.account.id
+        taken to be of the account that the thread is bound to, where there is one caller only."""
+        gift = self._books.gift(kind, value)
+        if gift is None:
+            at_home = self.route.move in _AT_HOME or self._books.alone()
+            return at_home and not self._asked.keyed
+        return gift == Gift(self.account.id, self._asked.principal)
 
     @property
     def foreign_items(self) -> int:

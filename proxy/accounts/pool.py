@@ -24,7 +24,7 @@ import trio
 
 from proxy.accounts.account import ANY, AccountId, AccountView, Standing, Window
 from proxy.accounts.bindings import Bindings, Recent
-from proxy.accounts.claim import Account, Asked, Books, Claim
+from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.shelf import Shelf
@@ -66,7 +66,7 @@ class AccountPool:
         self._settings = settings
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
-        self._givers = Recent[bytes, AccountId]()
+        self._gifts = Recent[bytes, Gift]()
         self._cursor: AccountId | None = None
         self._dirty: set[AccountId] = set()
         self._changed = trio.Event()
@@ -75,7 +75,7 @@ class AccountPool:
             wall=wall,
             touch=self._touch,
             gave=self._gave,
-            giver=self._giver,
+            gift=self._gift,
             alone=lambda: len(self) == 1,
         )
 
@@ -136,7 +136,7 @@ class AccountPool:
         wish = Wish(
             family=asked.family,
             bound=asked.key is not None,
-            anchor=self._giver("response", asked.previous_response_id),
+            anchor=self._anchor(asked),
         )
         return route(self.views(), wish, memory, self._settings, now, excluded)
 
@@ -154,12 +154,16 @@ class AccountPool:
 
     # What belongs to the account that gave it: response ids and turn state.
 
-    def _gave(self, kind: str, value: str | None, account: AccountId) -> None:
+    def _gave(self, kind: str, value: str | None, gift: Gift) -> None:
         if value:
-            self._givers.set(_digest(kind, value), account)
+            self._gifts.set(_digest(kind, value), gift)
 
-    def _giver(self, kind: str, value: str | None) -> AccountId | None:
-        return self._givers.get(_digest(kind, value)) if value else None
+    def _gift(self, kind: str, value: str | None) -> Gift | None:
+        return self._gifts.get(_digest(kind, value)) if value else None
+
+    def _anchor(self, asked: Asked) -> AccountId | None:
+        gift = self._gift("response", asked.previous_response_id)
+        return gift.account if gift is not None and gift.principal == asked.principal else None
 
     # The accounts themselves.
 

@@ -188,7 +188,7 @@ def refusal(
         reason=reason,
         more=_more(spent),
     )
-    if codex and final and spent is not None and transport == _OVER_HTTP:
+    if codex and final and reason == "accounts_spent" and transport == _OVER_HTTP:
         return no  # Codex reads this code, and shows when the quota comes back
     if codex and final:
         return replace(no, status=400, type=INVALID, code="invalid_prompt", retry_after=None)

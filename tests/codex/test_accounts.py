@@ -14,7 +14,7 @@ from tests.codex.appserver import start_app_server
 from tests.codex.authserver import access, start_auth_server, write_login
 from tests.codex.checks import assert_clean
 from tests.codex.cli import with_chatgpt_login, with_provider
-from tests.codex.turnlane import start_turnlane
+from tests.codex.turnlane import start_turnlane, wait_idle
 from tests.codex.upstream import Reply, Request, Step, Upstream, answer
 
 pytestmark = pytest.mark.codex
@@ -90,6 +90,28 @@ async def test_a_spent_account_is_left_and_codex_notices_nothing(
     last = upstream.requests.entries[-1]
     assert all(last.says(words) for words in ("first words", "second words", "third words"))
     await assert_clean(running, server.everything())
+    assert await running.stop() == 0
+
+
+async def test_when_all_are_spent_codex_says_why(
+    binary: Path, tmp_path: Path, upstream: Upstream, nursery: trio.Nursery, websockets: bool
+) -> None:
+    error = {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": 7200}
+    upstream.script = lambda _: [Reply(status=429, body={"error": error})]
+    home = tmp_path / "turnlane"
+    home.mkdir()
+    running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
+    codex = with_provider(binary, tmp_path / "client", running.url, websockets=websockets)
+
+    run = await codex.ask("try")
+    sends = len(upstream.requests)
+    again = await codex.ask("again")
+
+    expected = "are spent for this model" if websockets else "hit your usage limit"
+    assert expected in run.everything
+    assert expected in again.everything
+    assert len(upstream.requests) == sends == 3
+    await wait_idle(running)
     assert await running.stop() == 0
 
 

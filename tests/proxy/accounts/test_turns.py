@@ -2,19 +2,22 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.accounts.account import AccountId
+from proxy.accounts.account import AccountId, Window
 from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import Asked
+from proxy.accounts.learning import Usage
 from proxy.accounts.refresher import CredentialFailure
 from proxy.accounts.routes import Route, Routing
 from proxy.errors import UpstreamCut
 from proxy.ingress.ask import Identity
+from proxy.keys import KeyRing
 from proxy.outbox import Outcome
 from tests.kit.accounts import FakeCredential, account, moves, report, served_by, used_headers
 from tests.kit.events import SAID, completed, create, created, failed, message, post, sse
@@ -562,6 +565,23 @@ async def test_a_response_id_is_never_shown_to_another_account(
     assert client.refused.code == "previous_response_not_found"
 
 
+async def test_a_response_id_is_of_no_use_with_another_key(
+    nursery: trio.Nursery, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    keys = KeyRing(tmp_path)
+    owner, stranger = ([("x-turnlane-key", keys.add(name).secret)] for name in ("one", "two"))
+    bench = Bench(nursery, answer("resp_1"), answer("resp_2"), accounts=[account("a")], keys=keys)
+    await bench.post(headers=owner).wait_for("response.completed")
+    body = post(previous_response_id="resp_1")
+
+    refused = bench.post(body, headers=stranger)
+    await refused.wait_returned()
+    await bench.post(body, headers=owner).wait_for("response.completed")
+
+    assert refused.refused.code == "previous_response_not_found"
+    assert len(bench.upstream.sent) == 2
+
+
 # Usage.
 
 
@@ -606,6 +626,26 @@ async def test_tokens_and_cold_starts_are_counted_for_each_account(
     assert statistics.bindings == 2
 
 
+async def test_while_the_window_runs_that_was_refused_a_cooler_bar_is_no_reason_to_go_back(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    a, b = account("a"), account("b")
+    for each, used in ((a, 10), (b, 60)):
+        week = Window(
+            name="secondary", used_percent=used, resets_at=WALL + 6 * 86_400, minutes=10_080
+        )
+        each.state.learn(Usage(windows=(week,)), WALL)
+    full = rejecting(429, SPENT, *used_headers(100))
+    bench = Bench(nursery, full, *[answer()] * 4, accounts=[a, b])
+
+    for name in ("one", "two", "three"):
+        await turns(bench, name)
+        await trio.sleep(2400)
+    await turns(bench, "four")
+
+    assert served_by(bench) == ["a", "b", "b", "b", "a"]
+
+
 async def test_a_stream_that_fails_by_quota_moves_the_next_turn(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -640,6 +680,22 @@ async def test_the_bound_of_sends_holds_however_many_accounts_there_are(
 
     assert client.status == 503
     assert served_by(bench) == ["a", "b"]
+
+
+@both
+async def test_a_turn_that_found_only_spent_accounts_may_come_again_for_the_next(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account(name) for name in "abc"]
+    bench = Bench(nursery, spent(), spent(), answer(), accounts=pool)
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: client.complete or client.events)
+
+    await turns(bench, "thread", transport=transport)
+
+    assert (client.refused.status, client.refused.retry_after) == (503, "1")
+    assert served_by(bench) == ["a", "b", "c"]
+    assert bench.outcomes == [Outcome.REFUSED, Outcome.COMPLETED]
 
 
 async def test_a_hang_up_gives_the_account_back(

@@ -12,6 +12,7 @@ from lifecycle import Limits, Refusal, WorkflowLimits
 from proxy.config import Client
 from proxy.ingress import reasons
 from proxy.ingress.replies import No, frame_form, http_form
+from proxy.outbox import SpentQuota
 from tests.kit.runtime import TRANSPORTS, Transport
 from tests.proxy.ingress.runtimes import runtime
 
@@ -71,6 +72,20 @@ TABLE = {
     "workflow_sends_exhausted": budget("19 by sub-agents, 23 in all, in 1.5 min", "as that time"),
     "workflow_children_exhausted": budget("17 different sub-agents in 1.5 min", "may go on"),
     "workflow_tracking_exhausted": busy("23 tasks", "within its budget", retry_after=5),
+    "accounts_spent": Row(
+        429,
+        "usage_limit_reached",
+        ("all 0 of its accounts", "none of them said when"),
+        type="usage_limit_reached",
+        final=True,
+    ),
+    "accounts_withheld": Row(
+        503,
+        "server_busy",
+        ("none of its 0 accounts", "the detail", "turnlane accounts list"),
+        type="server_error",
+        final=True,
+    ),
     "unauthorized": Row(401, "unauthorized"),
     "no_credential": Row(401, "no_credential", ("no credential for a provider", "no account")),
     "foreign_origin": Row(403, "foreign_origin"),
@@ -83,7 +98,7 @@ TABLE = {
     "unsupported_frame": Row(400, "unsupported_frame", final=True),
     "bad_request": Row(400, "bad_request", final=True),
     "previous_response_not_found": Row(
-        400, "previous_response_not_found", ("no transcript of the detail", "the whole input")
+        400, "previous_response_not_found", ("response the detail is not known", "the whole input")
     ),
 }
 ROWS = pytest.mark.parametrize(("reason", "row"), TABLE.items(), ids=list(TABLE))
@@ -97,6 +112,7 @@ def refused(
     transport: Transport = "websocket",
     detail: str = "the detail",
     retry_seconds: float | None = None,
+    spent: SpentQuota | None = None,
 ) -> No:
     return reasons.refusal(
         runtime(LIMITS, CLIENT),
@@ -105,6 +121,7 @@ def refused(
         transport=transport,
         detail=detail,
         retry_seconds=retry_seconds,
+        spent=spent,
     )
 
 
@@ -166,7 +183,9 @@ def test_codex_is_told_a_final_no_in_the_only_form_whose_words_it_shows(
     plain = refused(reason, transport=transport)
     told = refused(reason, codex=True, transport=transport)
 
-    if row.final:
+    if (reason, transport) == ("accounts_spent", "http"):
+        assert told == plain
+    elif row.final:
         assert (told.status, told.type) == (400, "invalid_request_error")
         assert (told.code, told.retry_after) == ("invalid_prompt", None)
     elif reason != "workflow_concurrency_exhausted":
@@ -213,6 +232,52 @@ def test_a_budget_that_comes_back_late_is_final(reason: str, transport: Transpor
     assert (plain.status, plain.code) == (429, "workflow_budget_exhausted")
     assert (told.status, told.code) == (400, "invalid_prompt")
     assert plain.retry_after is told.retry_after is None
+
+
+RESET = SpentQuota(resets_at=1_800_003_600.5, plan_type="plus")
+
+
+@both
+@pytest.mark.parametrize("codex", [False, True])
+def test_quota_that_comes_back_soon_can_be_waited_for(codex: bool, transport: Transport) -> None:
+    no = refused(
+        "accounts_spent", codex=codex, transport=transport, retry_seconds=74.2, spent=RESET
+    )
+
+    # Codex gives a 429 with this code up at once, whatever its advice.
+    assert no.status == (503 if codex and transport == "http" else 429)
+    assert (no.code, no.retry_after) == ("usage_limit_reached", 75)
+    assert "2027-01-15 09:00:00 UTC" in no.message
+
+
+@both
+@pytest.mark.parametrize("codex", [False, True])
+def test_quota_that_comes_back_late_is_said_with_its_time(
+    codex: bool, transport: Transport
+) -> None:
+    no = refused(
+        "accounts_spent", codex=codex, transport=transport, retry_seconds=3600.5, spent=RESET
+    )
+
+    in_words = codex and transport == "websocket"
+    assert (no.status, no.code) == (
+        (400, "invalid_prompt") if in_words else (429, "usage_limit_reached")
+    )
+    assert no.retry_after is None
+    assert no.error["resets_at"] == 1_800_003_601
+    assert no.error["plan_type"] == "plus"
+
+
+@both
+@pytest.mark.parametrize("codex", [False, True])
+@pytest.mark.parametrize(("seconds", "advice"), [(0.2, 1), (74.2, 75), (75.1, 76)])
+def test_accounts_that_are_withheld_say_until_when(
+    codex: bool, seconds: float, advice: int, transport: Transport
+) -> None:
+    no = refused("accounts_withheld", codex=codex, transport=transport, retry_seconds=seconds)
+
+    final = codex and seconds > 75
+    assert (no.status, no.retry_after) == ((400, None) if final else (503, advice))
 
 
 @pytest.mark.parametrize("codex", [False, True])
