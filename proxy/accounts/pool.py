@@ -14,7 +14,7 @@ and states are written down by one owner task, as soon as they change; a turn wa
 import hashlib
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +27,8 @@ from proxy.accounts.bindings import Bindings, Recent
 from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
-from proxy.accounts.shelf import Shelf
+from proxy.accounts.shelf import Changes, Shelf
+from proxy.accounts.state import Lasting
 from proxy.accounts.tally import LastHour
 
 logger = logging.getLogger("turnlane")
@@ -52,6 +53,14 @@ class AccountStatistics:
     in_flight: int
     bindings: int
     last_hour: LastHour
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Changes:
+    """What is to be written down."""
+
+    bindings: Changes
+    accounts: Sequence[tuple[AccountId, Lasting]]
 
 
 class AccountPool:
@@ -210,27 +219,33 @@ class AccountPool:
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            await trio.to_thread.run_sync(self._writing(shelf), limiter=own_thread)
+            changes = self._take_changes()
+            if not await trio.to_thread.run_sync(_write, shelf, changes, limiter=own_thread):
+                self._bindings.put_back(key for key, _ in changes.bindings)
+                self._dirty.update(account for account, _ in changes.accounts)
             await trio.sleep(WRITE_SECONDS)
 
     def flush(self, shelf: Shelf) -> None:
         """Write what is left. No owner task may run any more."""
-        self._writing(shelf)()
+        _write(shelf, self._take_changes())
 
-    def _writing(self, shelf: Shelf) -> Callable[[], None]:
+    def _take_changes(self) -> _Changes:
         """Taken together here, so that the thread touches nothing that a turn does."""
-        changes = self._bindings.take_changed()
         dirty = [self._accounts[each] for each in self._dirty if each in self._accounts]
         self._dirty.clear()
-        accounts = [(account.id, account.state.lasting()) for account in dirty]
+        return _Changes(
+            bindings=self._bindings.take_changed(),
+            accounts=[(account.id, account.state.lasting()) for account in dirty],
+        )
 
-        def write() -> None:
-            try:
-                shelf.write(changes, accounts)
-            except sqlite3.Error as error:
-                logger.warning("%d bindings are not written down: %s", len(changes), error)
 
-        return write
+def _write(shelf: Shelf, changes: _Changes) -> bool:
+    try:
+        shelf.write(changes.bindings, changes.accounts)
+    except sqlite3.Error as error:
+        logger.warning("%d bindings are not written down: %s", len(changes.bindings), error)
+        return False
+    return True
 
 
 def _statistics(account: Account, bindings: int, now: float) -> AccountStatistics:
