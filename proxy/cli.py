@@ -71,6 +71,17 @@ def recall(context: typer.Context) -> None:
     raise typer.Exit(harness(context.args))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def simulate(context: typer.Context) -> None:
+    """Show what routing costs: one load under three rules, on virtual time."""
+    from harness.simulate import main as simulation
+
+    raise typer.Exit(simulation(context.args))
+
+
 keys = typer.Typer(help="Who may call.", no_args_is_help=True)
 workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
 app.add_typer(keys, name="keys")
