@@ -29,6 +29,7 @@ from proxy.accounts.routing import (
     AccountView,
     Binding,
     Memory,
+    Move,
     Routing,
     Window,
     Wish,
@@ -97,7 +98,7 @@ class ByRoute:
             return Chosen(account=None, retry_at=found.retry_at or float("inf"))
         if found.binding is not None:
             self._bindings[turn.thread] = found.binding
-        if binding is None:
+        if found.move in (Move.NEW, Move.REBOUND):
             self._cursor = found.account
         return Chosen(account=found.account)
 
