@@ -1,0 +1,170 @@
+"""The rule by example: the way round an account in trouble, and where a thread begins."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.accounts.account import AccountId, AccountView
+from proxy.accounts.routes import Memory, Move
+from tests.proxy.accounts.views import (
+    NOW,
+    A,
+    B,
+    C,
+    binding,
+    bound,
+    found,
+    invalid,
+    said,
+    spent,
+    troubled,
+    view,
+)
+
+# Trouble.
+
+
+def test_trouble_ends_no_binding_and_the_way_round_is_remembered() -> None:
+    views = [view("a", **troubled()), view("b", 30), view("c", 20)]
+    first = found(views, bound())
+    assert first.binding is not None
+    cooler = [views[0], view("b", 5), view("c", 70)]
+    second = found(cooler, Memory(binding=first.binding), now=NOW + 1)
+
+    assert said(first) == said(second) == (C, "detour", "trouble")
+    assert first.binding == binding(used_at=NOW, held_since=NOW, detour=C)
+    assert second.binding == binding(used_at=NOW + 1, held_since=NOW, detour=C)
+
+
+def test_one_request_tries_the_way_home_and_the_others_go_round() -> None:
+    held = bound(held_since=NOW - 60, detour=B)
+    due = found([view("a", **troubled(probe_at=NOW)), view("b")], held)
+    tried = found([view("a", **troubled(probe_at=NOW, probing=True)), view("b")], held)
+
+    assert said(due) == (A, "held", "probe")
+    assert due.probe
+    assert said(tried) == (B, "detour", "trouble")
+    assert not tried.probe
+
+
+def test_a_thread_goes_home_when_the_trouble_is_over() -> None:
+    decided = found([view("a"), view("b", 0)], bound(held_since=NOW - 3000, detour=B))
+
+    assert said(decided) == (A, "reused", "bound")
+    assert decided.binding == binding(used_at=NOW, detour=B)
+
+
+def test_a_thread_whose_way_round_is_in_trouble_too_finds_another() -> None:
+    views = [view("a", **troubled()), view("b", **troubled()), view("c")]
+    decided = found(views, bound(held_since=NOW - 60, detour=B))
+
+    assert said(decided) == (C, "detour", "trouble")
+    assert decided.binding is not None
+    assert decided.binding.detour == C
+
+
+@pytest.mark.parametrize("others", [[], [view("b", **spent())], [view("b", paused=True)]])
+@pytest.mark.parametrize("held_since", [None, NOW - 60, NOW - 6000])
+def test_with_nobody_else_a_troubled_account_is_asked_all_the_same(
+    others: list[AccountView], held_since: float | None
+) -> None:
+    decided = found([view("a", **troubled()), *others], bound(held_since=held_since))
+
+    assert said(decided) == (A, "held", "alone")
+    assert decided.binding is not None
+    assert decided.binding.held_since == (held_since or NOW)
+
+
+def test_a_hold_lasts_ten_minutes() -> None:
+    views = [view("a", **troubled()), view("b")]
+
+    assert found(views, bound(held_since=NOW - 599)).move is Move.DETOUR
+    assert found(views, bound(held_since=NOW - 600)).move is Move.REBOUND
+
+
+def test_one_hiccup_of_the_very_turn_is_a_way_round_and_no_release() -> None:
+    views = [view("a"), view("b")]
+    retried = found(views, bound(), excluded=[A])
+    assert retried.binding is not None
+    after = found(views, Memory(binding=retried.binding), now=NOW + 60)
+
+    assert said(retried) == (B, "detour", "retry")
+    assert retried.binding.account == A
+    assert said(after) == (A, "reused", "bound")
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [
+        ([], (A, "held", "alone")),
+        ([view("b", **troubled())], (B, "detour", "retry")),
+        ([view("b", **spent())], (A, "held", "alone")),
+        ([view("b", **troubled()), view("c", 90)], (C, "detour", "retry")),
+    ],
+)
+def test_what_failed_this_turn_is_tried_again_only_if_there_is_nobody_else(
+    others: list[AccountView], told: tuple[str, str, str]
+) -> None:
+    assert said(found([view("a"), *others], bound(), excluded=[A])) == told
+
+
+# Where a thread begins.
+
+
+@pytest.mark.parametrize(
+    ("parent", "sibling", "used", "told"),
+    [
+        (A, B, (60, 70, 10), (A, "new", "parent")),
+        (A, B, (80, 70, 10), (B, "new", "sibling")),
+        (A, B, (80, 80, 10), (C, "new", "strategy")),
+        (A, B, (90, 85, 80), (A, "new", "parent")),
+        (None, B, (90, 85, 80), (B, "new", "sibling")),
+        (A, None, (None, 85, 10), (A, "new", "parent")),
+        (AccountId("gone"), None, (60, 70, 10), (C, "new", "strategy")),
+    ],
+)
+def test_a_child_begins_with_its_family_while_there_is_room(
+    parent: AccountId | None,
+    sibling: AccountId | None,
+    used: tuple[float | None, ...],
+    told: tuple[str, str, str],
+) -> None:
+    views = [view(name, each) for name, each in zip("abc", used, strict=True)]
+
+    assert said(found(views, Memory(parent=parent, sibling=sibling))) == told
+
+
+@pytest.mark.parametrize("parent", [spent(), troubled(), invalid(), {"paused": True}])
+def test_a_child_does_not_follow_where_nobody_can_serve(parent: dict[str, Any]) -> None:
+    memory = Memory(parent=A, sibling=B)
+
+    assert said(found([view("a", **parent), view("b")], memory)) == (B, "new", "sibling")
+
+
+def test_what_a_request_continues_on_comes_before_family_and_room() -> None:
+    views = [view("a", 10), view("b", 99)]
+
+    assert said(found(views, Memory(parent=A), anchor=B)) == (B, "new", "anchor")
+    spent_anchor = [view("a", 10), view("b", **spent())]
+    assert said(found(spent_anchor, Memory(parent=A), anchor=B)) == (A, "new", "parent")
+
+
+def test_200_children_with_one_turn_stay_with_their_parent() -> None:
+    views = [view("a", 70), view("b", 0), view("c", 0)]
+    memory, served = Memory(parent=A), Counter[AccountId]()
+    for child in range(200):
+        running = {A: child % 7}
+        decided = found(views, replace(memory, in_flight=running))
+        served[decided.account] += 1
+        memory = replace(memory, sibling=decided.account, cursor=decided.account)
+
+    assert served == {A: 200}
+
+
+def test_a_turn_without_a_thread_is_placed_and_nothing_is_kept() -> None:
+    decided = found([view("a", 50), view("b", 10)], bound=False)
+
+    assert said(decided) == (B, "new", "strategy")
+    assert decided.binding is None
