@@ -117,7 +117,7 @@ class AccountView:
     def includes(self, family: Family) -> bool:
         if self.models is None or family == ANY:
             return True
-        return any(fnmatch.fnmatchcase(family, pattern.lower()) for pattern in self.models)
+        return any(fnmatch.fnmatchcase(family, family_of(pattern)) for pattern in self.models)
 
     def spent_until(self, family: Family, now: float) -> float | None:
         """When its quota comes back; None while there is some."""

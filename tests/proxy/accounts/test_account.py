@@ -77,6 +77,7 @@ def test_an_account_never_seen_scores_above_all_that_were() -> None:
         ({"models": ("gpt-4*",)}, Standing.PLAN),
         ({"models": ("gpt-4*",), **invalid()}, Standing.PLAN),
         ({"models": ("gpt-4*", "GPT-5*")}, Standing.READY),
+        ({"models": ("gpt-5-2025-08-07",)}, Standing.READY),
         ({"models": ()}, Standing.PLAN),
         ({"paused": True, "models": ()}, Standing.PAUSED),
         ({"windows": (window(99.9),)}, Standing.READY),
