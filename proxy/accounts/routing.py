@@ -186,7 +186,7 @@ class _Field:
     def place(self, move: Move, why: Reason | None) -> Route | Withheld:
         """Where to begin; `why` says what released the thread, if it was bound."""
         if self._ready:
-            view, reason = self._start()
+            view, reason = self._way_round() or self._start()
             return self._bind(view, move, why or reason)
         troubled = self._standing_as(Standing.TROUBLED)
         again = [*troubled, *self._standing_as(Standing.READY)]
@@ -194,6 +194,15 @@ class _Field:
         if again:
             return self._bind(again[0], move, why or Reason.ALONE)
         return self._probe() or self._withheld(why)
+
+    def _way_round(self) -> tuple[AccountView, Reason] | None:
+        """Of a thread released while on a detour: that account has its latest prompt."""
+        binding = self._memory.binding
+        if binding is None or binding.held_since is None:
+            return None
+        if self._now - binding.used_at >= self._settings.hold_seconds:
+            return None
+        return next(((x, Reason.BOUND) for x in self._ready if x.id == binding.detour), None)
 
     def _start(self) -> tuple[AccountView, Reason]:
         ready = {view.id: view for view in self._ready}

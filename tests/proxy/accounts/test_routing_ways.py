@@ -84,6 +84,20 @@ def test_a_hold_lasts_ten_minutes() -> None:
     assert found(views, bound(held_since=NOW - 600)).move is Move.REBOUND
 
 
+def test_a_hold_that_expires_ends_where_the_thread_has_been_served_meanwhile() -> None:
+    views = [view("a", **troubled()), view("b", 90), view("c", 10)]
+
+    assert said(found(views, bound(held_since=NOW - 600, detour=B))) == (
+        B,
+        "rebound",
+        "hold_expired",
+    )
+    for cold in ({"used_at": NOW - 600}, {"held_since": None}):
+        kept = {"held_since": NOW - 600, "detour": B, **cold}
+        spent_home = [view("a", **spent()), *views[1:]]
+        assert found(spent_home, bound(**kept)).account == C
+
+
 def test_one_hiccup_of_the_very_turn_is_a_way_round_and_no_release() -> None:
     views = [view("a"), view("b")]
     retried = found(views, bound(), excluded=[A])
