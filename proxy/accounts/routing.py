@@ -186,13 +186,12 @@ class _Field:
     def place(self, move: Move, why: Reason | None) -> Route | Withheld:
         """Where to begin; `why` says what released the thread, if it was bound."""
         if self._ready:
-            view, reason = self._way_round() or self._start()
+            view, reason = self._way_round() or self._start(self._ready)
             return self._bind(view, move, why or reason)
-        troubled = self._standing_as(Standing.TROUBLED)
-        again = [*troubled, *self._standing_as(Standing.READY)]
-        again.sort(key=lambda view: view.id in self._excluded)
+        again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
-            return self._bind(again[0], move, why or Reason.ALONE)
+            view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
+            return self._bind(view, move, why or Reason.ALONE)
         return self._probe() or self._withheld(why)
 
     def _way_round(self) -> tuple[AccountView, Reason] | None:
@@ -204,21 +203,21 @@ class _Field:
             return None
         return next(((x, Reason.BOUND) for x in self._ready if x.id == binding.detour), None)
 
-    def _start(self) -> tuple[AccountView, Reason]:
-        ready = {view.id: view for view in self._ready}
-        roomy = any(self._places.may_begin(view) for view in self._ready)
+    def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, Reason]:
+        able = {view.id: view for view in among}
+        roomy = any(self._places.may_begin(view) for view in among)
         memory = self._memory
         for account, reason in (
             (self._wish.anchor, Reason.ANCHOR),
             (memory.parent, Reason.PARENT),
             (memory.sibling, Reason.SIBLING),
         ):
-            view = ready.get(account) if account is not None else None
+            view = able.get(account) if account is not None else None
             if view is None:
                 continue
             if reason is Reason.ANCHOR or self._places.may_begin(view) or not roomy:
                 return view, reason
-        return self._places.first(self._ready), Reason.STRATEGY
+        return self._places.first(among), Reason.STRATEGY
 
     # When nobody is ready.
 

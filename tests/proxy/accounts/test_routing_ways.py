@@ -177,6 +177,20 @@ def test_200_children_with_one_turn_stay_with_their_parent() -> None:
     assert served == {A: 200}
 
 
+def test_when_all_are_in_trouble_new_threads_spread_and_children_follow() -> None:
+    views = [view(name, 50, **troubled()) for name in "abc"]
+    placed, memory = Counter[AccountId](), Memory()
+    for _ in range(6):
+        decided = found(views, memory)
+        assert said(decided)[1:] == ("new", "alone")
+        placed[decided.account] += 1
+        memory = Memory(cursor=decided.account, in_flight=dict(placed))
+
+    assert placed == {A: 2, B: 2, C: 2}
+    assert found(views, Memory(parent=C)).account == C
+    assert found(views, Memory(parent=C), excluded=[C]).account != C
+
+
 def test_a_turn_without_a_thread_is_placed_and_nothing_is_kept() -> None:
     decided = found([view("a", 50), view("b", 10)], bound=False)
 
