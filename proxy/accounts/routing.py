@@ -192,7 +192,7 @@ class _Field:
         if again:
             view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
             return self._bind(view, move, why or Reason.ALONE)
-        return self._probe() or self._withheld(why)
+        return self._probe(move) or self._withheld(why)
 
     def _way_round(self) -> tuple[AccountView, Reason] | None:
         """Of a thread released while on a detour: that account has its latest prompt."""
@@ -221,15 +221,14 @@ class _Field:
 
     # When nobody is ready.
 
-    def _probe(self) -> Route | None:
+    def _probe(self, move: Move) -> Route | None:
         """What is out of use may be tried by one request now and then: hints can be wrong."""
         home = self._memory.binding.account if self._memory.binding else None
         out = [*self._standing_as(Standing.SPENT), *self._standing_as(Standing.INVALID)]
         for view in sorted(out, key=lambda view: view.id != home):
             if view.id not in self._excluded and view.may_probe(self._wish.family, self._now):
-                move = Move.HELD if view.id == home else Move.NEW
-                found = self._bind(view, move, Reason.PROBE)
-                return replace(found, probe=True)
+                moved = Move.HELD if view.id == home else move
+                return replace(self._bind(view, moved, Reason.PROBE), probe=True)
         return None
 
     def _withheld(self, why: Reason | None) -> Withheld:

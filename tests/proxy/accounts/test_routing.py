@@ -177,7 +177,7 @@ def test_what_is_spent_may_be_tried_by_one_when_that_is_due() -> None:
     home = found([view("a", **spent(probe_at=NOW)), view("b", **spent(probe_at=NOW))], bound(B))
 
     assert said(new) == (B, "new", "probe")
-    assert said(released) == (B, "new", "probe")
+    assert said(released) == (B, "rebound", "probe")
     assert said(home) == (B, "held", "probe")
     assert new.probe
     assert released.probe
