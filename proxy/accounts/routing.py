@@ -239,7 +239,7 @@ class _Field:
             for view in self._standing_as(Standing.INVALID)
             if view.invalid is not None
         ]
-        ends = [at for at in (*until, *tries) if at is not None]
+        ends = [at for at in until or tries if at is not None]
         return Withheld(
             spent=bool(spent),
             retry_at=max(min(ends), self._now + 1) if ends else None,

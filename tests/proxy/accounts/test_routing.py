@@ -207,6 +207,7 @@ def test_what_failed_this_turn_is_not_tried_out(excluded: list[AccountId]) -> No
         ([view("a", **invalid(NOW + 30))], False, NOW + 30, "credential"),
         ([view("a", **invalid(NOW - 30, probing=True))], False, NOW + 1, "credential"),
         ([view("a", paused=True), view("b", **spent(90))], True, NOW + 90, "quota"),
+        ([view("a", **invalid(NOW + 30)), view("b", **spent(90))], True, NOW + 90, "quota"),
         ([view("a", **invalid(NOW + 90)), view("b", **spent(30))], True, NOW + 30, "quota"),
         ([view("a", **spent(0.5))], True, NOW + 1, "quota"),
     ],

@@ -92,7 +92,8 @@ def test_a_hold_that_expires_ends_where_the_thread_has_been_served_meanwhile() -
         "rebound",
         "hold_expired",
     )
-    for cold in ({"used_at": NOW - 600}, {"held_since": None}):
+    colds: list[dict[str, Any]] = [{"used_at": NOW - 600}, {"held_since": None}]
+    for cold in colds:
         kept = {"held_since": NOW - 600, "detour": B, **cold}
         spent_home = [view("a", **spent()), *views[1:]]
         assert found(spent_home, bound(**kept)).account == C
