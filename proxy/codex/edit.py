@@ -1,0 +1,97 @@
+"""PURE. One root key of a TOML file: read, set and removed, with every other byte as it was.
+
+A new key is put on a line of its own at the top: there it is in the root table whatever follows.
+What an edit has made is read again and compared; an edit that changed anything else is refused.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+KEY: Final = "openai_base_url"
+_BOM: Final = "\ufeff"
+_DIRECTIVE: Final = "#:"
+"""Editors look for `#:schema` on the first line."""
+
+
+class NotToml(ValueError):  # noqa: N818
+    """The content cannot be read as TOML, or not be edited without harm; the text says why."""
+
+
+def parse(content: bytes | None) -> dict[str, Any]:
+    """Raises NotToml. Floats stay text: they are only compared."""
+    try:
+        return tomllib.loads(_text(content)[1], parse_float=str)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise NotToml(str(error)) from error
+
+
+def with_value(content: bytes | None, value: str) -> bytes:
+    """The content with the root key set to `value`. Raises NotToml."""
+    table = parse(content)
+    bom, text = _text(content)
+    if KEY in table:
+        if not isinstance(table[KEY], str):
+            raise NotToml(f"its {KEY} is no string")
+        fresh = _replaced(text, value)
+    else:
+        fresh = _put_on_top(text, f"{KEY} = {tomlkit.string(value).as_string()}")
+    return _checked(bom + fresh, {**table, KEY: value})
+
+
+def without_value(content: bytes, previous: str | None) -> bytes:
+    """The content with the root key as it was before: set to `previous`, or not there at all."""
+    table = parse(content)
+    bom, text = _text(content)
+    fresh = _replaced(text, previous)
+    rest = {key: value for key, value in table.items() if key != KEY}
+    return _checked(bom + fresh, rest if previous is None else {**rest, KEY: previous})
+
+
+def lines_with(content: bytes, value: str) -> tuple[int, ...]:
+    """The numbers of the lines, from 1, in which a value stands; also when it is no TOML."""
+    lines = content.split(b"\n")
+    return tuple(number for number, line in enumerate(lines, 1) if value.encode() in line)
+
+
+def _text(content: bytes | None) -> tuple[str, str]:
+    """Its byte order mark, if it has one, and the rest. Line ends stay what they are."""
+    try:
+        text = (content or b"").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotToml(f"it is not UTF-8: {error}") from error
+    return (_BOM, text[1:]) if text.startswith(_BOM) else ("", text)
+
+
+def _put_on_top(text: str, line: str) -> str:
+    end = "\r\n" if text.partition("\n")[0].endswith("\r") else "\n"
+    above = ""
+    while text.startswith(_DIRECTIVE):
+        directive, newline, text = text.partition("\n")
+        above += directive + (newline or end)
+    return f"{above}{line}{end}{text}"
+
+
+def _replaced(text: str, value: str | None) -> str:
+    """The text with the key's value replaced, its comment kept; None removes the key."""
+    try:
+        document = tomlkit.parse(text)
+        if document.as_string() != text:
+            raise NotToml("it cannot be written again just as it is")
+        if value is None:
+            del document[KEY]
+        else:
+            document[KEY] = value
+        return document.as_string()
+    except (TOMLKitError, RecursionError) as error:
+        raise NotToml(str(error)) from error
+
+
+def _checked(text: str, expected: Mapping[str, Any]) -> bytes:
+    content = text.encode()
+    if parse(content) != expected:
+        raise NotToml("it cannot be edited without changing something else")
+    return content
