@@ -39,6 +39,7 @@ class FakeProcess:
     environment: dict[str, str] = field(default_factory=lambda: dict(ENVIRONMENT))
     user: int = USER
     pid: int = 7
+    started: float = 1000.0
     fails: dict[str, Callable[[], BaseException]] = field(default_factory=dict)
 
     def uids(self) -> tuple[int, ...]:
@@ -60,7 +61,7 @@ class FakeProcess:
         return self._or_fail("environ", self.environment)
 
     def create_time(self) -> float:
-        return self._or_fail("create_time", 1000.0)
+        return self._or_fail("create_time", self.started)
 
     def _or_fail(self, name: str, value: T) -> T:
         if name in self.fails:

@@ -88,7 +88,7 @@ def homes(tmp_path: Path) -> Homes:
     return Homes(tmp_path)
 
 
-@pytest.fixture(params=FILES.values(), ids=FILES.keys())
+@pytest.fixture(params=list(FILES.values()), ids=list(FILES))
 def prepared(request: pytest.FixtureRequest, homes: Homes) -> Homes:
     request.param(homes)
     return homes
