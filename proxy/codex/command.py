@@ -15,6 +15,7 @@ from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, read_codex
 from proxy.codex.files import Disk, Files
 from proxy.codex.note import Note, read_note
 from proxy.codex.probe import base_url, port_of, problem_at, running_url
+from proxy.codex.processes import Walk
 from proxy.codex.reading import Reading
 from proxy.codex.route import connect, disconnect
 from proxy.errors import ConfigError, RoutingError
@@ -42,6 +43,18 @@ class Place:
     files: Files = Disk()  # noqa: RUF009  it has no state
     wall: Callable[[], float] = time.time
     probe: Callable[[int], str | None] = problem_at
+    walk: Walk | None = None
+
+    def adoption(self, url: str | None = None) -> Adoption:
+        return adoption(
+            self.home,
+            self.environment,
+            self.wall(),
+            None,
+            url=url,
+            files=self.files,
+            walk=self.walk,
+        )
 
     @property
     def codex(self) -> Path:
@@ -58,7 +71,7 @@ def on(place: Place, port: int | None) -> int:
         typer.echo(turn_on(place, port))
     except (RoutingError, ConfigError) as error:
         return _failed(error)
-    now = adoption(place.home, place.environment, place.wall(), None)
+    now = place.adoption()
     if now.state is not State.ADOPTED:
         _say(_sentence(now))
     return 0
@@ -105,9 +118,7 @@ def show(place: Place, *, as_json: bool) -> int:
         "url": reading.url,
         "note": _note(place, reading),
         "bypasses": reading.bypasses,
-        "adoption": asdict(
-            adoption(place.home, place.environment, place.wall(), None, url=url, files=place.files)
-        ),
+        "adoption": asdict(place.adoption(url)),
         "provider": _PROVIDER.format(url=url or base_url(port_of(None))) if keys else None,
     }
     if as_json:

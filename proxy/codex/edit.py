@@ -1,7 +1,7 @@
 """PURE. One root key of a TOML file: read, set and removed, with every other byte as it was.
 
 A new key is put on a line of its own at the top: there it is in the root table whatever follows.
-What an edit has made is read again and compared; an edit that changed anything else is refused.
+A replaced one is read again and compared; an edit that would change anything else is refused.
 """
 
 import tomllib
@@ -33,22 +33,20 @@ def with_value(content: bytes | None, value: str) -> bytes:
     """The content with the root key set to `value`. Raises NotToml."""
     table = parse(content)
     bom, text = _text(content)
-    if KEY in table:
-        if not isinstance(table[KEY], str):
-            raise NotToml(f"its {KEY} is no string")
-        fresh = _replaced(text, value)
-    else:
-        fresh = _put_on_top(text, f"{KEY} = {tomlkit.string(value).as_string()}")
-    return _checked(bom + fresh, {**table, KEY: value})
+    if KEY not in table:
+        line = f"{KEY} = {tomlkit.string(value).as_string()}"
+        return (bom + _put_on_top(text, line)).encode()
+    if not isinstance(table[KEY], str):
+        raise NotToml(f"its {KEY} is no string")
+    return (bom + _replaced(text, value, {**table, KEY: value})).encode()
 
 
 def without_value(content: bytes, previous: str | None) -> bytes:
     """The content with the root key as it was before: set to `previous`, or not there at all."""
-    table = parse(content)
+    rest = {key: value for key, value in parse(content).items() if key != KEY}
     bom, text = _text(content)
-    fresh = _replaced(text, previous)
-    rest = {key: value for key, value in table.items() if key != KEY}
-    return _checked(bom + fresh, rest if previous is None else {**rest, KEY: previous})
+    expected = rest if previous is None else {**rest, KEY: previous}
+    return (bom + _replaced(text, previous, expected)).encode()
 
 
 def lines_with(content: bytes, value: str) -> tuple[int, ...]:
@@ -75,23 +73,18 @@ def _put_on_top(text: str, line: str) -> str:
     return f"{above}{line}{end}{text}"
 
 
-def _replaced(text: str, value: str | None) -> str:
+def _replaced(text: str, value: str | None, expected: Mapping[str, Any]) -> str:
     """The text with the key's value replaced, its comment kept; None removes the key."""
     try:
         document = tomlkit.parse(text)
-        if document.as_string() != text:
-            raise NotToml("it cannot be written again just as it is")
+        same = document.as_string() == text
         if value is None:
             del document[KEY]
         else:
             document[KEY] = value
-        return document.as_string()
+        fresh = document.as_string()
     except (TOMLKitError, RecursionError) as error:
         raise NotToml(str(error)) from error
-
-
-def _checked(text: str, expected: Mapping[str, Any]) -> bytes:
-    content = text.encode()
-    if parse(content) != expected:
+    if not same or parse(fresh.encode()) != expected:
         raise NotToml("it cannot be edited without changing something else")
-    return content
+    return fresh

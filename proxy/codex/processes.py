@@ -18,6 +18,8 @@ _NOT_CLIENTS: Final = frozenset(
     {"completion", "exec-server", "help", "login", "logout", "sandbox", "update", "--version", "-V"}
 )
 """Runs of the same program that ask no model anything."""
+_ABOUT_SERVERS: Final = frozenset({"daemon", "generate-json-schema", "generate-ts", "proxy"})
+"""What `codex app-server` does without being one; one such loop runs on beside the daemon."""
 _SERVERS: Final = ("app-server", "mcp-server", "remote-control")
 _HELPERS: Final = ("codex-", "apply_patch", "applypatch")
 """How Codex calls itself when it runs its own file as a tool."""
@@ -72,11 +74,17 @@ def kind_of(name: str, exe: str, command: Sequence[str]) -> str | None:
     is_tool = called.startswith(_HELPERS)
     if not (_is_program(called) or (_is_program(_base(exe)) and not is_tool)):
         return None
-    words = command[1:]
+    return _kind_of_run(command[1:])
+
+
+def _kind_of_run(words: Sequence[str]) -> str | None:
     first = next((word for word in words if word in _NOT_CLIENTS or not word.startswith("-")), "")
     if first in _NOT_CLIENTS:
         return None
-    return next((word for word in words if word in _SERVERS), "cli")
+    kind = next((word for word in words if word in _SERVERS), "cli")
+    if kind == "app-server" and _ABOUT_SERVERS.intersection(words):
+        return None
+    return "daemon" if "--managed-daemon" in words else kind
 
 
 def home_of(environment: Mapping[str, str], cwd: str) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import socket
 import threading
 import tomllib
@@ -18,8 +19,9 @@ import pytest
 import trio
 from typer.testing import CliRunner, Result
 
+from lifecycle import Ask, PrincipalId
 from proxy.cli import app
-from proxy.codex.command import Place, turn_on
+from proxy.codex.command import Place, on, turn_on
 from proxy.codex.edit import KEY
 from proxy.codex.files import Disk
 from proxy.codex.note import NOTE_NAME
@@ -31,6 +33,7 @@ from proxy.keys import KEYS_NAME, KeyRing
 from proxy.runtime import Runtime
 from proxy.serve import serve
 from tests.proxy.codex.kit import URL, WALL, Homes
+from tests.proxy.codex.test_processes import FakeProcess
 
 SECONDS = 20
 BEFORE = b"# mine\n[tui]\n"
@@ -175,6 +178,24 @@ def test_keys_that_cannot_be_read_are_said(homes: Homes) -> None:
         assert KEYS_NAME in done.stderr
     with pytest.raises(ConfigError):
         turn_on(place(homes), None)
+
+
+def test_on_names_the_clients_that_have_to_be_restarted(
+    homes: Homes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = FakeProcess(
+        ["codex", "app-server"],
+        environment={"CODEX_HOME": str(homes.codex)},
+        user=os.getuid(),
+        started=WALL - 1,
+    )
+    code = on(replace(place(homes), walk=lambda: [old]), None)
+    said = capsys.readouterr()
+
+    assert code == 0
+    assert str(homes.config) in said.out
+    assert "pending-client-restart" in said.err
+    assert "7 (app-server)" in said.err
 
 
 # Off.
@@ -353,18 +374,20 @@ async def serving(nursery: trio.Nursery, homes: Homes, where: Place | None = Non
     return running
 
 
-async def test_on_and_show_find_the_turnlane_that_runs(
-    homes: Homes, nursery: trio.Nursery, quiet: None
-) -> None:
+async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None) -> None:
     with trio.fail_after(SECONDS):
-        await serving(nursery, homes)
-        done = await trio.to_thread.run_sync(codex, homes, "on")
-        seen = await trio.to_thread.run_sync(shown, homes)
+        async with trio.open_nursery() as nursery:
+            running = await serving(nursery, homes)
+            done = await trio.to_thread.run_sync(codex, homes, "on")
+            seen = await trio.to_thread.run_sync(shown, homes)
+            running.admission.close_door(SECONDS)
+    after = shown(homes)
 
     assert done.exit_code == 0
     assert seen["url"] not in {None, URL}
     assert seen["note"]["agrees"]
     assert seen["adoption"]["state"] != "not-applicable"
+    assert after["url"] == seen["url"]
 
 
 async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
@@ -375,8 +398,9 @@ async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
     with trio.fail_after(SECONDS):
         running = await serving(nursery, homes, where)
         connected = await disk.contents.receive()
-        running.admission.close_door(SECONDS)
-        put_back = await disk.contents.receive()
+        async with running.admission.lease(Ask(principal=PrincipalId("local"))):
+            running.admission.close_door(SECONDS)
+            put_back = await disk.contents.receive()
 
     assert tomllib.loads(connected.decode())[KEY].startswith("http://127.0.0.1:")
     assert put_back == BEFORE

@@ -75,6 +75,30 @@ def test_what_is_no_toml_is_refused(content: bytes) -> None:
         without_value(content, None)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"{KEY} = 'x'\n\n[[a]]\na.b = 1\n[b]\n\n[a.b]\n",
+        f"{KEY} = 'x'\ny = {'[' * 150}{']' * 150}\n",
+    ],
+)
+def test_what_would_come_out_differently_elsewhere_is_left_alone(content: str) -> None:
+    tomllib.loads(content)
+
+    with pytest.raises(NotToml):
+        with_value(content.encode(), URL)
+    with pytest.raises(NotToml):
+        without_value(content.encode(), None)
+
+
+def test_an_edit_that_would_break_the_rest_is_not_made() -> None:
+    content = f"{KEY}.x = 1\na.b.c={{}}"
+    tomllib.loads(content)
+
+    with pytest.raises(NotToml):
+        without_value(content.encode(), BEFORE)
+
+
 def test_a_value_of_another_kind_is_not_replaced() -> None:
     with pytest.raises(NotToml, match="no string"):
         with_value(f"{KEY} = [1]\n".encode(), URL)

@@ -170,6 +170,19 @@ def test_a_writing_that_was_not_finished_counts_from_the_file(homes: Homes) -> N
     assert judged(homes, client(homes, WALL + 50)).state is State.ADOPTED
 
 
+def test_a_file_that_vanishes_between_two_looks_is_unknown(homes: Homes) -> None:
+    class Vanishing(Disk):
+        def read(self, path: Path) -> bytes | None:
+            return f'{KEY} = "{URL}"\n'.encode() if path == homes.config else super().read(path)
+
+    environment = {"CODEX_HOME": str(homes.codex)}
+    found = adoption(
+        homes.home, environment, WALL, None, url=BASE, files=Vanishing(), walk=lambda: ()
+    )
+
+    assert found.state is State.UNKNOWN
+
+
 def test_looking_changes_no_file(homes: Homes) -> None:
     homes.on()
     before = state_of(homes.root)

@@ -83,6 +83,9 @@ FILES: dict[str, Prepare] = {
 }
 
 
+FEW = {name: FILES[name] for name in ("comments and tables", "none", "link", "previous value")}
+
+
 @pytest.fixture
 def homes(tmp_path: Path) -> Homes:
     return Homes(tmp_path)
@@ -223,7 +226,7 @@ def test_after_a_kill_at_any_step_of_off_off_restores_all(tmp_path: Path) -> Non
 def test_after_a_kill_at_any_step_of_on_the_next_on_works_and_off_restores_all(
     value: str, tmp_path: Path
 ) -> None:
-    for name, prepare in FILES.items():
+    for name, prepare in FEW.items():
         dry = made(tmp_path / f"{name} dry", prepare)
         for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
             homes = made(tmp_path / f"{name} {step}", prepare)
@@ -241,7 +244,7 @@ def test_after_a_kill_at_any_step_of_on_the_next_on_works_and_off_restores_all(
 
 
 def test_after_a_kill_at_any_step_of_a_change_of_port_off_restores_all(tmp_path: Path) -> None:
-    for name, prepare in FILES.items():
+    for name, prepare in FEW.items():
         dry = made(tmp_path / f"{name} dry", prepare)
         dry.on()
         for step in range(steps_of(lambda homes, disk: homes.on(disk, OTHER_URL), dry)):
@@ -326,6 +329,18 @@ def test_a_directory_without_write_permission_is_left_alone(homes: Homes) -> Non
 
     assert homes.config.read_bytes() == TABLES
     assert homes.left_behind() == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_that_root_edits_stays_its_owners(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    os.chown(homes.config, 12345, 12345)
+    homes.on()
+    owner = homes.config.stat()
+    homes.off()
+
+    assert (owner.st_uid, owner.st_gid) == (12345, 12345)
+    assert homes.config.stat().st_uid == 12345
 
 
 def test_a_file_that_changes_at_the_same_moment_is_not_overwritten(homes: Homes) -> None:
@@ -487,6 +502,16 @@ def test_a_value_the_user_chose_himself_is_left_and_said(homes: Homes) -> None:
     assert read(homes.config) == f'{KEY} = "https://example.invalid/v2"\n'
     assert "https://example.invalid/v2" in said
     assert homes.left_behind() == set()
+
+
+def test_on_does_not_take_an_unreadable_file_for_its_own(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.write_bytes(b"a = \n")
+    with pytest.raises(RoutingError, match="left as it is"):
+        homes.on()
+
+    assert homes.config.read_bytes() == b"a = \n"
 
 
 def test_a_value_that_was_taken_out_stays_out_and_on_starts_anew(homes: Homes) -> None:
