@@ -2,11 +2,13 @@
 
 Theory of operation
 -------------------
-Codex reads its configuration when it starts, so a process that is older than the routing goes on
-as before. The strongest evidence is a turn that a client really sent after the routing was
-written; then a process known to be older; then whatever could not be seen; and only with nothing
-against it the routing counts as adopted. An empty list of processes speaks for it weakly: whoever
-starts next will read it.
+Codex reads its configuration when a thread is opened: in a process that is older than the routing
+open threads go on as before, and new ones need not, so a turn may be seen while others are pending.
+
+The strongest evidence is a turn that a client really sent after the routing was written; then a
+process known to be older; then whatever could not be seen; and only with nothing against it the
+routing counts as adopted. An empty list of processes speaks for it weakly: whoever starts next will
+read it.
 
 What can still make a false `adopted`:
 

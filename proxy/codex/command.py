@@ -11,7 +11,7 @@ import typer
 
 from proxy.codex.adoption import Adoption, State
 from proxy.codex.edit import KEY
-from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, read_codex
+from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk, Files
 from proxy.codex.note import Note, read_note
 from proxy.codex.probe import base_url, port_of, problem_at, running_url
@@ -50,7 +50,7 @@ class Place:
             self.home,
             self.environment,
             self.wall(),
-            None,
+            last_turn(self.home),
             url=url,
             files=self.files,
             walk=self.walk,

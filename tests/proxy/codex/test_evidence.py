@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from proxy.codex.adoption import Adoption, State
 from proxy.codex.edit import KEY
-from proxy.codex.evidence import adoption, codex_home, read_codex
+from proxy.codex.evidence import adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk
 from proxy.codex.note import NOTE_NAME
+from proxy.outbox import Outcome
+from proxy.record import TurnRecord
+from proxy.store import JOURNAL_NAME, open_store
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 from tests.proxy.codex.test_processes import FakeProcess
 
@@ -88,6 +93,32 @@ def test_a_turn_after_the_writing_is_seen(homes: Homes) -> None:
     found = judged(homes, client(homes, WALL - 1), last_turn=WALL + 1)
 
     assert (found.state, len(found.stale)) == (State.SEEN, 1)
+
+
+def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes) -> None:
+    turn = TurnRecord(
+        wall=WALL, principal="local", transport="http", outcome=Outcome.COMPLETED, lane="a" * 32
+    )
+    homes.home.mkdir()
+    with closing(open_store(homes.home, WALL)) as store:
+        store.append(
+            [
+                turn,
+                replace(turn, wall=WALL + 20, total_ms=15_000.0),
+                replace(turn, wall=WALL + 30, lane=None),
+                replace(turn, wall=WALL + 40, outcome=Outcome.REFUSED, refusal="draining"),
+            ]
+        )
+
+    assert last_turn(homes.home) == WALL + 5
+
+
+def test_without_a_journal_there_is_no_last_turn(homes: Homes) -> None:
+    missing = last_turn(homes.home)
+    homes.home.mkdir()
+    (homes.home / JOURNAL_NAME).write_bytes(b"nonsense" * 99)
+
+    assert (missing, last_turn(homes.home)) == (None, None)
 
 
 def test_codex_that_goes_to_its_provider_is_none_of_ours(homes: Homes) -> None:
