@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -37,8 +38,12 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
     upstream: Annotated[str | None, typer.Option(help="Base URL of the upstream.")] = None,
     config: ConfigFile = None,
+    codex: Annotated[
+        bool, typer.Option("--codex", help="Connect Codex meanwhile; see `turnlane codex`.")
+    ] = False,
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
+    from proxy.codex.command import Place
     from proxy.serve import serve as run
 
     settings = _settings(config, host=host, port=port, upstream=upstream)
@@ -46,8 +51,9 @@ def serve(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    place = Place(home=settings.home, environment=os.environ) if codex else None
     try:
-        trio.run(run, settings, _say_ready)
+        trio.run(partial(run, settings, partial(_say_ready, codex), codex=place))
     except ConfigError as error:
         _complain(error)
 
@@ -84,8 +90,10 @@ def simulate(context: typer.Context) -> None:
 
 keys = typer.Typer(help="Who may call.", no_args_is_help=True)
 workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
+codex = typer.Typer(help="Whether Codex goes through turnlane.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(workflows, name="workflows")
+app.add_typer(codex, name="codex")
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
@@ -131,6 +139,35 @@ def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's begin
     _operate(lambda home: clear_workflow(home, root))
 
 
+@codex.command("on")
+def codex_on(
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="turnlane's port; by default that of the one running."),
+    ] = None,
+) -> None:
+    """Point Codex's configuration at turnlane, which must be running."""
+    from proxy.codex.command import Place, on
+
+    _operate(lambda home: on(Place(home=home, environment=os.environ), port))
+
+
+@codex.command("off")
+def codex_off() -> None:
+    """Put Codex's configuration back; turnlane need not run."""
+    from proxy.codex.command import Place, off
+
+    _operate(lambda home: off(Place(home=home, environment=os.environ)))
+
+
+@codex.command("show")
+def codex_show(as_json: AsJson = False) -> None:
+    """Say where Codex goes, and which of its processes have not noticed yet."""
+    from proxy.codex.command import Place, show
+
+    _operate(lambda home: show(Place(home=home, environment=os.environ), as_json=as_json))
+
+
 @app.command()
 def log(
     follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
@@ -149,13 +186,14 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _say_ready(url: str) -> None:
+def _say_ready(codex: bool, url: str) -> None:
     """The first line is for scripts that wait for it, the rest for a person."""
     typer.echo(f"turnlane {__version__} ready on {url}")
-    typer.echo(
-        "To connect Codex, put this line at the top of ~/.codex/config.toml and start Codex anew:"
-        f'\n\n    openai_base_url = "{url}/v1"\n'
-    )
+    if not codex:
+        typer.echo(
+            "To connect Codex, `turnlane codex on`, or put this line at the top of "
+            f'~/.codex/config.toml; then start Codex anew:\n\n    openai_base_url = "{url}/v1"\n'
+        )
 
 
 def _operate(command: Callable[[Path], int]) -> None:

@@ -2,6 +2,7 @@
 
 ProxyError
   + ConfigError    the operator's: a key of the configuration, or the home directory
+  + RoutingError   the operator's: Codex's configuration, or the note about it, cannot be used
   + ClientStalled  the client's: it did not drain its outbox in time
   + UpstreamCut    the upstream's: its stream broke before it ended
 
@@ -20,6 +21,10 @@ class ConfigError(ProxyError):
         super().__init__(f"{key}: {problem}")
         self.key = key
         self.problem = problem
+
+
+class RoutingError(ProxyError):
+    """Codex cannot be connected, or not be put back; the text says why and what to do."""
 
 
 class ClientStalled(ProxyError):  # noqa: N818  named like trio's errors: by what happened

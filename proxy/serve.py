@@ -11,9 +11,12 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import trio
 
+from proxy.codex.around import put_back_at_the_end, stay_connected
+from proxy.codex.command import Place
 from proxy.config import Config
 from proxy.config import Server as ServerSettings
 from proxy.control import answer
@@ -33,26 +36,41 @@ async def serve(
     config: Config,
     say: Callable[[str], None],
     *,
+    codex: Place | None = None,
     task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until a signal has been drained; `say` is told the base URL once it is ready.
+    """Serve until a signal has been drained; `say` is told the base URL once it is ready, and
+    Codex, if there is a `codex`, is connected while it serves.
 
     Raises ConfigError when the home or the address cannot be had.
     """
     _raise_file_limit()
-    with locked(config.home) as control, _listen(config.server) as listening:
+    with (
+        locked(config.home) as control,
+        put_back_at_the_end(codex),
+        _listen(config.server) as listening,
+    ):
+        url = _url(listening)
         async with open_runtime(config) as runtime, trio.open_nursery() as service:
             server = Server(runtime)
             service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
-            await service.start(serve_control, control, partial(answer, runtime), service)
+            commands = partial(_answer, runtime, url)
+            await service.start(serve_control, control, commands, service)
             service.start_soon(runtime.journal.write)
             service.start_soon(runtime.opener.refresher.serve, service)
             if runtime.shelf is not None:
                 service.start_soon(runtime.accounts.write, runtime.shelf)
-            say(_url(listening))
+            if codex is not None:
+                service.start_soon(stay_connected, codex, url, runtime.admission)
+            say(url)
             task_status.started(runtime)
             await server.serve(trio.SocketListener(listening), service)
             service.cancel_scope.cancel()
+
+
+def _answer(runtime: Runtime, url: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """Only who listens knows where."""
+    return {"url": url} if asked.get("command") == "url" else answer(runtime, asked)
 
 
 async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:

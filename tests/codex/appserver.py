@@ -27,6 +27,10 @@ class AppServer:
         self._process = process
         self._ids = count(1)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def call(self, method: str, params: Json) -> Json:
         """The result of one request; an AssertionError when it is refused."""
         reply = await self._ask(method, params)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import trio
@@ -15,6 +16,7 @@ from tests.codex.process import environment
 
 API_KEY = "sk-test-0123456789"
 RUN_SECONDS = 60
+NOTHING: Mapping[str, str] = MappingProxyType({})
 UNSANDBOXED = ("--skip-git-repo-check", "--sandbox", "danger-full-access", "--json")
 QUIET = """
 check_for_update_on_startup = false
@@ -68,9 +70,14 @@ class Codex:
         return environment(self.root, **named, **self.variables)
 
     async def exec(
-        self, *arguments: str, options: Sequence[str] = (), seconds: float = RUN_SECONDS
+        self,
+        *arguments: str,
+        options: Sequence[str] = (),
+        seconds: float = RUN_SECONDS,
+        more: Mapping[str, str] = NOTHING,
     ) -> Run:
-        """`codex OPTIONS exec ARGUMENTS` to its end, which must come by itself."""
+        """`codex OPTIONS exec ARGUMENTS` to its end, which must come by itself; `more` is for its
+        environment."""
         command = [str(self.binary), *options, "exec", *arguments]
         with trio.move_on_after(seconds):
             done = await trio.run_process(
@@ -80,17 +87,22 @@ class Codex:
                 capture_stderr=True,
                 check=False,
                 cwd=self.cwd,
-                env=self.environment(),
+                env={**self.environment(), **more},
             )
             output, errors = done.stdout.decode(), done.stderr.decode()
             return Run(code=done.returncode, output=output, errors=errors)
         raise AssertionError(f"codex exec {arguments} ran for over {seconds} s")
 
     async def ask(
-        self, prompt: str, *, options: Sequence[str] = (), seconds: float = RUN_SECONDS
+        self,
+        prompt: str,
+        *,
+        options: Sequence[str] = (),
+        seconds: float = RUN_SECONDS,
+        more: Mapping[str, str] = NOTHING,
     ) -> Run:
         """One turn of a new thread, with no sandbox, as JSON."""
-        return await self.exec(*UNSANDBOXED, prompt, options=options, seconds=seconds)
+        return await self.exec(*UNSANDBOXED, prompt, options=options, seconds=seconds, more=more)
 
 
 def _install(binary: Path, root: Path, config: str) -> Codex:

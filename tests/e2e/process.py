@@ -48,10 +48,16 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "proxy", *arguments]
 
 
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """This process's, with a home of its own and none of its user's settings."""
+def environment(home: Path) -> dict[str, str]:
+    """This process's, with homes of its own and none of its user's settings."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith("TURNLANE_")}
-    return {**kept, "TURNLANE_HOME": str(home), "PYTHONPATH": str(ROOT), **more}
+    homes = {"TURNLANE_HOME": str(home), "CODEX_HOME": str(codex_home(home))}
+    return {**kept, **homes, "PYTHONPATH": str(ROOT)}
+
+
+def codex_home(home: Path) -> Path:
+    """The CODEX_HOME of whoever has that TURNLANE_HOME."""
+    return home.with_name(f"{home.name}-codex")
 
 
 @asynccontextmanager

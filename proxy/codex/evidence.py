@@ -1,0 +1,119 @@
+"""Evidence: what can be known now about Codex's routing and its running clients; reads only."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from proxy.codex.adoption import Adoption, Evidence, Routing, judge
+from proxy.codex.files import Disk, Files
+from proxy.codex.note import Note, read_note
+from proxy.codex.processes import Found, Walk, find_clients
+from proxy.codex.reading import Reading, is_local, is_same_place, read_config
+from proxy.errors import ConfigError, RoutingError
+from proxy.store import newest
+
+CONFIG_NAME = "config.toml"
+PROFILE_SUFFIX = ".config.toml"
+MOST_PROFILES = 64
+JOURNAL_RECORDS = 200
+"""How far back a turn is looked for."""
+
+
+def codex_home(environment: Mapping[str, str]) -> Path:
+    """CODEX_HOME, else ~/.codex; absolute, and a link if it is one."""
+    if named := environment.get("CODEX_HOME"):
+        return Path(os.path.abspath(named))
+    user = Path(environment.get("HOME") or "~").expanduser()
+    return Path(os.path.abspath(user / ".codex"))
+
+
+def adoption(
+    home: Path,
+    environment: Mapping[str, str],
+    wall: float,
+    last_turn_seen: float | None,
+    *,
+    url: str | None = None,
+    files: Files | None = None,
+    walk: Walk | None = None,
+) -> Adoption:
+    """How far Codex has taken up the routing to this turnlane. Changes no file, raises nothing.
+
+    `last_turn_seen` is when the last turn came from a client, if one did; `url` is the base URL of
+    the turnlane that runs, where the caller knows it.
+    """
+    where = codex_home(environment)
+    routing = find_routing(files or Disk(), home, where, url)
+    found = Found((), complete=True)
+    if routing.ours:
+        resolved, user = Path(os.path.realpath(where)), os.getuid()
+        found = find_clients(resolved, user, *(() if walk is None else (walk,)))
+    evidence = Evidence(
+        routing=routing,
+        clients=found.clients,
+        walked=found.complete,
+        last_turn=last_turn_seen,
+        now=wall,
+    )
+    return judge(evidence)
+
+
+def last_turn(home: Path) -> float | None:
+    """When the newest turn in the journal began, of a client that has threads, as Codex does."""
+    try:
+        records = [record for _, record in newest(home, JOURNAL_RECORDS)]
+    except ConfigError:
+        return None
+    turns = (x for x in records if x.lane is not None and x.refusal is None)
+    return max((x.wall - x.total_ms / 1000 for x in turns), default=None)
+
+
+def read_codex(files: Files, where: Path) -> Reading:
+    """The configuration and the profiles beside it."""
+    try:
+        content = files.read(files.resolve(where / CONFIG_NAME))
+        profiles = {
+            path.name.removesuffix(PROFILE_SUFFIX): files.read(files.resolve(path)) or b""
+            for path in sorted(where.glob(f"?*{PROFILE_SUFFIX}"))[:MOST_PROFILES]
+        }
+    except OSError as error:
+        return Reading(problem=str(error))
+    return read_config(content, profiles)
+
+
+def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Routing:
+    """Whether Codex's turns go to this turnlane, and since when."""
+    reading = read_codex(files, where)
+    if reading.problem is not None:
+        return Routing(ours=None, why=f"its configuration cannot be read: {reading.problem}")
+    if reading.url is None:
+        return Routing(ours=False, why="Codex goes to the provider itself")
+    try:
+        note = read_note(files, home)
+    except RoutingError as error:
+        return Routing(ours=None, why=str(error))
+    if note is not None and note.config != str(where / CONFIG_NAME):
+        note = None
+    ours = _is_ours(reading.url, note, url)
+    if not ours:
+        why = f"Codex goes to {reading.url}" + ("" if ours is False else ", which may be turnlane")
+        return Routing(ours=ours, why=why)
+    if note is not None and note.phase == "done" and reading.value == note.value == reading.url:
+        return Routing(ours=True, since=note.wall)
+    return Routing(ours=True, since=_changed(where), exact=False)
+
+
+def _is_ours(points_at: str, note: Note | None, url: str | None) -> bool | None:
+    if url is not None:
+        return is_same_place(points_at, f"{url}/v1")
+    if note is not None and points_at == note.value:
+        return True
+    return None if is_local(points_at) else False
+
+
+def _changed(where: Path) -> float | None:
+    """When the file was last written: nobody wrote the value later than that."""
+    try:
+        return (where / CONFIG_NAME).stat().st_mtime
+    except OSError:
+        return None

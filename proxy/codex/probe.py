@@ -1,0 +1,52 @@
+"""Probe: whether what listens on a port is a turnlane, and where the one of a home listens."""
+
+import http.client
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proxy.config import Server
+from proxy.control import NotRunning, ask
+from proxy.errors import ConfigError
+
+HOST: Final = "127.0.0.1"
+PROBE_SECONDS: Final = 3.0
+_MOST_BYTES: Final = 65536
+
+
+def base_url(port: int) -> str:
+    return f"http://{HOST}:{port}"
+
+
+def problem_at(port: int) -> str | None:
+    """Why Codex may not be pointed at a port; None when a turnlane answers there."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        answer = msgspec.json.decode(
+            connection.getresponse().read(_MOST_BYTES), type=dict[str, Any]
+        )
+    except (OSError, http.client.HTTPException) as error:
+        return f"no turnlane answers on {HOST}:{port} ({error}); start it with `turnlane serve`"
+    except msgspec.DecodeError:
+        answer = {}
+    finally:
+        connection.close()
+    if answer.get("service") != "turnlane":
+        return f"what answers on {HOST}:{port} is no turnlane"
+    return None
+
+
+def running_url(home: Path) -> str | None:
+    """The base URL of the turnlane that holds `home`; None when none runs or it does not say."""
+    try:
+        url = ask(home, {"command": "url"}).get("url")
+    except (NotRunning, ConfigError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+def port_of(url: str | None) -> int:
+    """The port of a base URL, or the one where turnlane listens by default."""
+    return Server().port if url is None else int(url.rpartition(":")[2])

@@ -1,0 +1,108 @@
+"""Where a configuration leads, and what in it would go another way."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.codex.edit import KEY
+from proxy.codex.reading import Reading, is_local, is_same_place, read_config
+
+URL = "http://127.0.0.1:10110/v1"
+ROOT = f'{KEY} = "{URL}"\n'
+
+
+def read(text: str, **profiles: str) -> Reading:
+    return read_config(
+        text.encode(), {name: content.encode() for name, content in profiles.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("", None),
+        (ROOT, URL),
+        (f'[model_providers.x]\nbase_url = "{URL}"\n', None),
+        (f'model_provider = "x"\n[model_providers.x]\nbase_url = "{URL}"\n', URL),
+        (f'{ROOT}model_provider = "openai"\n', URL),
+        (f'{ROOT}model_provider = "x"\n', None),
+        (f'{ROOT}model_provider = "x"\nmodel_providers = 1\n', None),
+        (f"{KEY} = 1\n", None),
+    ],
+)
+def test_the_selected_provider_decides_where_turns_go(text: str, url: str | None) -> None:
+    assert read(text).url == url
+
+
+def test_no_file_leads_to_the_provider_itself() -> None:
+    assert read_config(None, {}) == Reading()
+
+
+@pytest.mark.parametrize("text", ["a = \n", "model_provider = 1\n"])
+def test_what_cannot_be_read_is_a_problem_and_leads_nowhere_known(text: str) -> None:
+    reading = read(text)
+
+    assert reading.problem is not None
+    assert (reading.url, reading.bypasses) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (f'{ROOT}model_provider = "x"\n', ['model_provider = "x"', "a place of its own"]),
+        (
+            f'{ROOT}model_provider = "x"\n[model_providers.x]\nbase_url = "http://e/v1"\n',
+            ["leads to http://e/v1"],
+        ),
+        (f'{ROOT}profile = "work"\n', ["profile = 'work'"]),
+        (f'{ROOT}[profiles.work]\nmodel_provider = "x"\n', ["[profiles.work] has model_provider"]),
+        (f'{ROOT}[profiles.work]\n{KEY} = "http://e"\n', [f"[profiles.work] has {KEY}"]),
+    ],
+)
+def test_what_would_go_another_way_is_named(text: str, named: list[str]) -> None:
+    (bypass,) = read(text).bypasses
+
+    assert all(part in bypass for part in named)
+
+
+def test_profiles_in_files_of_their_own_are_looked_into() -> None:
+    reading = read(ROOT, b='model_provider = "x"', a=f'{KEY} = "http://e"', c="model = 'm'", d="[")
+    first, second, third = reading.bypasses
+
+    assert "a.config.toml" in first
+    assert "codex --profile b" in second
+    assert "d.config.toml cannot be read" in third
+
+
+@pytest.mark.parametrize("text", [ROOT, f"{ROOT}[profiles]\nx = 1\n[model_providers.x]\n"])
+def test_what_is_not_selected_is_no_bypass(text: str) -> None:
+    assert read(text).bypasses == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (URL, URL, True),
+        (URL, f"{URL}/", True),
+        (URL, "http://localhost:10110/v1", True),
+        (URL, "http://[::1]:10110/v1", True),
+        (URL, "http://0.0.0.0:10110/v1", True),
+        (URL, "http://127.0.0.1:10111/v1", False),
+        (URL, "https://127.0.0.1:10110/v1", False),
+        (URL, "http://127.0.0.1:10110/v2", False),
+        (URL, "http://example.invalid:10110/v1", False),
+        ("http://example.invalid/v1", "http://EXAMPLE.invalid/v1", True),
+        (URL, "http://127.0.0.1:none/v1", False),
+        (URL, "http://[/v1", False),
+        (URL, "v1", False),
+    ],
+)
+def test_two_addresses_of_one_listener_are_the_same_place(one: str, other: str, same: bool) -> None:
+    assert is_same_place(one, other) is same
+    assert is_same_place(other, one) is same
+
+
+def test_only_this_machine_is_local() -> None:
+    assert is_local(URL)
+    assert not is_local("http://example.invalid/v1")
+    assert not is_local("http://[")
