@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ PREVIOUS = b'# mine\nopenai_base_url = "https://example.invalid/v1" # a gateway\
 QUOTED = b"\"openai_base_url\"   =   'https://example.invalid/v1'\nmodel = 'm'\n"
 
 Prepare = Callable[[Homes], None]
+NOBODY = 65534
 
 
 def plain(content: bytes, mode: int = 0o644) -> Prepare:
@@ -317,18 +320,34 @@ def test_a_directory_that_may_not_be_written_is_left_alone(homes: Homes) -> None
     assert homes.left_behind() == set()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_without_write_permission_is_left_alone(homes: Homes) -> None:
-    plain(TABLES)(homes)
-    homes.codex.chmod(0o500)
+@contextmanager
+def as_somebody() -> Iterator[None]:
+    """Not as root, who may write everywhere."""
+    was = os.geteuid()
+    if was != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
     try:
-        with pytest.raises(RoutingError, match="Permission denied"):
-            homes.on()
+        yield
     finally:
-        homes.codex.chmod(0o700)
+        os.seteuid(was)
 
-    assert homes.config.read_bytes() == TABLES
-    assert homes.left_behind() == set()
+
+def test_a_directory_without_write_permission_is_left_alone() -> None:
+    with tempfile.TemporaryDirectory() as named:
+        root = Path(named)
+        root.chmod(0o777)  # temporary directories of tests are closed to others, all the way down
+        homes = Homes(root)
+        with as_somebody():
+            plain(TABLES)(homes)
+            homes.codex.chmod(0o500)
+            with pytest.raises(RoutingError, match="Permission denied"):
+                homes.on()
+            homes.codex.chmod(0o700)
+
+            assert homes.config.read_bytes() == TABLES
+            assert homes.left_behind() == set()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
