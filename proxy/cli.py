@@ -6,17 +6,18 @@ Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, st
 import logging
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import trio
 import typer
 
 from proxy import __version__
-from proxy.config import Config, home, load
+from proxy.cli_accounts import accounts
+from proxy.config import Config, load
 from proxy.errors import ConfigError
+from proxy.exits import AsJson, ConfigFile, complain, operate
 
 app = typer.Typer(
     name="turnlane",
@@ -25,11 +26,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", envvar="TURNLANE_CONFIG", help="A TOML file; see docs/config.md."),
-]
 
 
 @app.command()
@@ -55,7 +51,7 @@ def serve(
     try:
         trio.run(partial(run, settings, partial(_say_ready, codex), codex=place))
     except ConfigError as error:
-        _complain(error)
+        complain(error)
 
 
 @app.command()
@@ -93,9 +89,8 @@ workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=
 codex = typer.Typer(help="Whether Codex goes through turnlane.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(workflows, name="workflows")
+app.add_typer(accounts, name="accounts")
 app.add_typer(codex, name="codex")
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 
 
 @keys.command("add")
@@ -103,7 +98,7 @@ def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> 
     """Make a key and show it, this once."""
     from proxy.operate import add_key
 
-    _operate(lambda home: add_key(home, name))
+    operate(lambda home: add_key(home, name))
 
 
 @keys.command("list")
@@ -111,7 +106,7 @@ def keys_list(as_json: AsJson = False) -> None:
     """List the keys by id and name."""
     from proxy.operate import list_keys
 
-    _operate(lambda home: list_keys(home, as_json=as_json))
+    operate(lambda home: list_keys(home, as_json=as_json))
 
 
 @keys.command("revoke")
@@ -119,7 +114,7 @@ def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
     """Revoke a key, at once."""
     from proxy.operate import revoke_key
 
-    _operate(lambda home: revoke_key(home, key_id))
+    operate(lambda home: revoke_key(home, key_id))
 
 
 @workflows.callback()
@@ -128,7 +123,7 @@ def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
     from proxy.operate import list_workflows
 
     if context.invoked_subcommand is None:
-        _operate(lambda home: list_workflows(home, as_json=as_json))
+        operate(lambda home: list_workflows(home, as_json=as_json))
 
 
 @workflows.command("clear")
@@ -136,7 +131,7 @@ def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's begin
     """Forgive a root its window."""
     from proxy.operate import clear_workflow
 
-    _operate(lambda home: clear_workflow(home, root))
+    operate(lambda home: clear_workflow(home, root))
 
 
 @codex.command("on")
@@ -149,7 +144,7 @@ def codex_on(
     """Point Codex's configuration at turnlane, which must be running."""
     from proxy.codex.command import Place, on
 
-    _operate(lambda home: on(Place(home=home, environment=os.environ), port))
+    operate(lambda home: on(Place(home=home, environment=os.environ), port))
 
 
 @codex.command("off")
@@ -157,7 +152,7 @@ def codex_off() -> None:
     """Put Codex's configuration back; turnlane need not run."""
     from proxy.codex.command import Place, off
 
-    _operate(lambda home: off(Place(home=home, environment=os.environ)))
+    operate(lambda home: off(Place(home=home, environment=os.environ)))
 
 
 @codex.command("show")
@@ -165,7 +160,7 @@ def codex_show(as_json: AsJson = False) -> None:
     """Say where Codex goes, and which of its processes have not noticed yet."""
     from proxy.codex.command import Place, show
 
-    _operate(lambda home: show(Place(home=home, environment=os.environ), as_json=as_json))
+    operate(lambda home: show(Place(home=home, environment=os.environ), as_json=as_json))
 
 
 @app.command()
@@ -177,7 +172,7 @@ def log(
     """Show the newest records: one for each turn and each refusal."""
     from proxy.operate import show_log
 
-    _operate(lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json))
+    operate(lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json))
 
 
 @app.command()
@@ -196,14 +191,6 @@ def _say_ready(codex: bool, url: str) -> None:
         )
 
 
-def _operate(command: Callable[[Path], int]) -> None:
-    try:
-        code = command(home(os.environ))
-    except ConfigError as error:
-        _complain(error)
-    raise typer.Exit(code)
-
-
 def _settings(
     config: Path | None,
     *,
@@ -219,12 +206,7 @@ def _settings(
     try:
         return load(config, os.environ, flags)
     except ConfigError as error:
-        _complain(error)
-
-
-def _complain(error: BaseException) -> NoReturn:
-    typer.echo(f"turnlane: {error}", err=True)
-    raise typer.Exit(2)
+        complain(error)
 
 
 def main() -> None:

@@ -233,7 +233,7 @@ def _accounts(tables: Mapping[str, object]) -> dict[AccountId, AccountSpec]:
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
         spec = found[account] = from_table(AccountSpec, key, {key: table})
-        _check_url(f"{key}.url", spec.url)
+        check_url(f"{key}.url", spec.url)
     return found
 
 
@@ -265,10 +265,11 @@ def _check(config: Config) -> None:
         raise ConfigError("server.port", "must be between 0 and 65535")
     if not 0 < config.routing.auto_switch_threshold <= 100:
         raise ConfigError("routing.auto_switch_threshold", "must be more than 0 and at most 100")
-    _check_url("upstream.url", config.upstream.url)
-    _check_url("upstream.refresh_url", config.upstream.refresh_url)
+    check_url("upstream.url", config.upstream.url)
+    check_url("upstream.refresh_url", config.upstream.refresh_url)
 
 
-def _check_url(key: str, url: str | None) -> None:
+def check_url(key: str, url: str | None) -> None:
+    """Raises ConfigError for what is no base URL."""
     if url is not None and not _BASE_URL.fullmatch(url):
         raise ConfigError(key, "must be http:// or https:// and a host, without a query")

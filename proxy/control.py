@@ -1,11 +1,12 @@
 """Control: the operator's commands, on the running process's own objects.
 
 A running turnlane is the only writer of its home, so commands reach it over its control socket.
-Those about keys also work while none runs: then this process takes the home's lock and does it.
+Those about keys and accounts also work while none runs: then this process takes the home's lock and
+does it.
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ import msgspec
 import trio
 
 from lifecycle import RootId
+from proxy.accounts.account import AccountId
+from proxy.checkup import check_account
+from proxy.config import Config
 from proxy.home import CONTROL_NAME, control_path, locked
 from proxy.keys import Key, KeyRing
+from proxy.manage import Managed, about_accounts, shown, unknown
 from proxy.outbox import Outcome
+from proxy.preview import preview
 from proxy.record import TurnRecord
-from proxy.runtime import Runtime
+from proxy.runtime import Runtime, open_accounts
 from proxy.status import status
 
 ANSWER_SECONDS = 10.0
@@ -29,9 +35,13 @@ class NotRunning(Exception):  # noqa: N818
     """No turnlane holds this home."""
 
 
-def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
+async def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
     """Carry out one command. What cannot be done is said under `error`."""
     match asked:
+        case {"command": "accounts.test", "name": str(name)}:
+            return await _test(runtime, name)
+        case {"command": str(command)} if command.startswith("accounts."):
+            return _about_accounts(managed_by(runtime), runtime.keys, asked)
         case {"command": "status"}:
             return status(runtime)
         case {"command": "workflows"}:
@@ -65,10 +75,10 @@ def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
             return {"error": f"unknown command {asked.get('command')!r}"}
 
 
-def ask(home: Path, command: Mapping[str, Any]) -> Answer:
+def ask(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:
     """Send a command to the turnlane that holds `home`. Raises NotRunning."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(ANSWER_SECONDS)
+        peer.settimeout(seconds)
         try:
             peer.connect(control_path(home))
             peer.sendall(msgspec.json.encode(command) + b"\n")
@@ -88,6 +98,44 @@ def ask_about_keys(home: Path, command: Mapping[str, Any]) -> Answer:
     except NotRunning:
         with locked(home):
             return about_keys(KeyRing(home), command)
+
+
+def ask_about_accounts(
+    home: Path, command: Mapping[str, Any], configured: Callable[[], Config]
+) -> Answer:
+    """The same about accounts. `configured` is called where none runs: an account may be described
+    by config.toml. Raises ConfigError."""
+    try:
+        return ask(home, command)
+    except NotRunning:
+        with locked(home):
+            config = configured()
+            with open_accounts(config) as (managed, _):
+                return _about_accounts(managed, KeyRing(home), command)
+
+
+def managed_by(runtime: Runtime) -> Managed:
+    return Managed(
+        pool=runtime.accounts,
+        book=runtime.book,
+        opener=runtime.opener,
+        configured=runtime.config.accounts,
+    )
+
+
+def _about_accounts(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+    if asked.get("command") == "accounts.preview":
+        return preview(managed, keys, asked)
+    return about_accounts(managed, asked)
+
+
+async def _test(runtime: Runtime, name: str) -> Answer:
+    account = runtime.accounts.get(AccountId(name))
+    if account is None:
+        return unknown(name)
+    found = await check_account(runtime, account)
+    checkup: Answer = msgspec.to_builtins(found)
+    return {"account": shown(managed_by(runtime), account.id), **checkup}
 
 
 def _workflows(runtime: Runtime) -> list[Answer]:

@@ -8,7 +8,7 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,10 @@ PEERS = 16
 COMMAND_BYTES = 64 * 1024
 COMMAND_SECONDS = 5.0
 
-Answer = Callable[[dict[str, Any]], dict[str, Any]]
+WORK_SECONDS = 60.0
+"""Some commands ask a provider; each has a deadline of its own below this one."""
+
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 @contextmanager
@@ -95,30 +98,39 @@ def _bound(control: str) -> Iterator[trio.socket.SocketType]:
 
 
 async def _converse(peer: trio.SocketStream, answer: Answer, places: trio.Semaphore) -> None:
-    """Commands are short: a slow peer is given up soon."""
+    """Commands and answers are short: a slow peer is given up soon."""
     try:
-        with (
-            trio.move_on_after(COMMAND_SECONDS),
-            suppress(trio.BrokenResourceError),
-        ):
-            line = b""
-            while not line.endswith(b"\n") and len(line) < COMMAND_BYTES:
-                if not (piece := await peer.receive_some(COMMAND_BYTES)):
-                    return
-                line += piece
-            await peer.send_all(_answer(line, answer) + b"\n")
+        with suppress(trio.BrokenResourceError):
+            if line := await _command(peer):
+                said = await _answer(line, answer)
+                with trio.move_on_after(COMMAND_SECONDS):
+                    await peer.send_all(said + b"\n")
     finally:
         peer.socket.close()
         places.release()
 
 
-def _answer(line: bytes, answer: Answer) -> bytes:
+async def _command(peer: trio.SocketStream) -> bytes:
+    """One line; nothing from a peer that leaves or is too slow."""
+    line = b""
+    with trio.move_on_after(COMMAND_SECONDS):
+        while not line.endswith(b"\n") and len(line) < COMMAND_BYTES:
+            if not (piece := await peer.receive_some(COMMAND_BYTES)):
+                return b""
+            line += piece
+        return line
+    return b""
+
+
+async def _answer(line: bytes, answer: Answer) -> bytes:
     try:
         command = msgspec.json.decode(line, type=dict[str, Any])
     except UNREADABLE as error:
         return msgspec.json.encode({"error": f"not a command: {error}"})
     try:
-        return msgspec.json.encode(answer(command))
+        with trio.move_on_after(WORK_SECONDS):
+            return msgspec.json.encode(await answer(command))
+        return msgspec.json.encode({"error": f"it took longer than {WORK_SECONDS:g} s"})
     except Exception as error:  # a bug in one command ends neither the others nor any turn
         logger.exception("a command failed")
         return msgspec.json.encode({"error": f"turnlane failed on this command: {error}"})

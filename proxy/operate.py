@@ -1,7 +1,7 @@
 """operate: the commands about a running turnlane or its home; each returns an exit code."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -31,21 +31,22 @@ _LOG_COLUMNS: Final = (
     "in",
     "cached",
     "out",
+    "account",
 )
 
 
 def add_key(home: Path, name: str) -> int:
     answer = ask_about_keys(home, {"command": "keys.add", "name": name})
-    if _failed(answer):
+    if failed(answer):
         return 1
     typer.echo(answer["secret"])
-    _say(f"this is {answer['key']['id']}; the key itself is not shown again")
+    say(f"this is {answer['key']['id']}; the key itself is not shown again")
     return 0
 
 
 def list_keys(home: Path, *, as_json: bool) -> int:
     answer = ask_about_keys(home, {"command": "keys.list"})
-    if _failed(answer):
+    if failed(answer):
         return 1
     rows = [(key["id"], key["name"], _when(key["created"])) for key in answer["keys"]]
     return _show(answer["keys"], ("id", "name", "made"), rows, as_json=as_json)
@@ -53,11 +54,11 @@ def list_keys(home: Path, *, as_json: bool) -> int:
 
 def revoke_key(home: Path, key_id: str) -> int:
     answer = ask_about_keys(home, {"command": "keys.revoke", "id": key_id})
-    if _failed(answer):
+    if failed(answer):
         return 1
-    _say(f"{key_id} is revoked; what it has open ends at its next frame")
+    say(f"{key_id} is revoked; what it has open ends at its next frame")
     if not answer["left"]:
-        _say("there is no key left: on loopback, everybody on this machine may call now")
+        say("there is no key left: on loopback, everybody on this machine may call now")
     return 0
 
 
@@ -65,7 +66,7 @@ def list_workflows(home: Path, *, as_json: bool) -> int:
     try:
         answer = ask(home, {"command": "workflows"})
     except NotRunning:
-        return _not_running(home)
+        return not_running(home)
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
     rows = [[str(one[name])[:16] for name in (*names, "refused")] for one in answer["workflows"]]
     titles = ("root", "active", "workers", "children", "sends", "interactive sends", "refused")
@@ -76,10 +77,10 @@ def clear_workflow(home: Path, root: str) -> int:
     try:
         answer = ask(home, {"command": "workflows.clear", "root": root})
     except NotRunning:
-        return _not_running(home)
-    if _failed(answer):
+        return not_running(home)
+    if failed(answer):
         return 1
-    _say(f"the window of {answer['cleared'][:16]} is forgiven")
+    say(f"the window of {answer['cleared'][:16]} is forgiven")
     return 0
 
 
@@ -115,9 +116,11 @@ def _json_line(record: TurnRecord) -> None:
 def _text_line() -> Callable[[TurnRecord], None]:
     widths = (19, 9, 38, 14, 8, 8, 11, 5, 8, 8, 7, 7, 6)
 
-    def line(cells: Iterable[str]) -> None:
-        parts = (cell[:width].ljust(width) for cell, width in zip(cells, widths, strict=True))
-        typer.echo(" ".join(parts).rstrip())
+    def line(cells: Sequence[str]) -> None:
+        """The last cell is as long as it is."""
+        *cells, last = cells
+        parts = [cell[:width].ljust(width) for cell, width in zip(cells, widths, strict=True)]
+        typer.echo(" ".join([*parts, last]).rstrip())
 
     line(_LOG_COLUMNS)
     return lambda record: line(_cells(record))
@@ -140,7 +143,15 @@ def _cells(record: TurnRecord) -> tuple[str, ...]:
         _number(usage.input_tokens),
         _number(usage.cached_tokens),
         _number(usage.output_tokens),
+        _account(record),
     )
+
+
+def _account(record: TurnRecord) -> str:
+    """As `work`, or with how the turn came to it, unless that is where its thread always is."""
+    if record.move is None or record.reason == "bound":
+        return record.account or ""
+    return f"{record.account or '-'} {record.move}/{record.reason}"
 
 
 def _kind(record: TurnRecord) -> str:
@@ -170,17 +181,17 @@ def _show(
     return 0
 
 
-def _failed(answer: dict[str, Any]) -> bool:
+def failed(answer: dict[str, Any]) -> bool:
     if "error" not in answer:
         return False
-    _say(answer["error"])
+    say(answer["error"])
     return True
 
 
-def _not_running(home: Path) -> int:
-    _say(f"no turnlane runs on {home}; start one with `turnlane serve`")
+def not_running(home: Path) -> int:
+    say(f"no turnlane runs on {home}; start one with `turnlane serve`")
     return 1
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     typer.echo(f"turnlane: {text}", err=True)

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from proxy.config import Config, is_loopback
 from proxy.errors import ConfigError
 from proxy.journal import Journal
 from proxy.keys import KeyRing
+from proxy.manage import Managed
 from proxy.store import open_store
 from proxy.upstream.base import Upstream
 from proxy.upstream.http import open_http_upstream
@@ -55,18 +56,11 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
     if not len(keys) and not is_loopback(config.server.host):
         problem = "an address that is not loopback needs keys: `turnlane keys add NAME` first"
         raise ConfigError("server.host", problem)
-    book = AccountBook(config.home)
     with (
         closing(open_store(config.home, time.time())) as store,
-        closing(open_shelf(config.home)) as shelf,
+        open_accounts(config) as (accounts, shelf),
     ):
         journal = Journal(store)
-        refresher = Refresher(HttpPost(), config.upstream.refresh_url)
-        opener = Opener(
-            refresher=refresher, environment=config.secrets, known=_known(config.home, shelf)
-        )
-        bindings = Bindings(shelf.bindings())
-        pool = AccountPool(_accounts(config, book, opener), config.routing, time.time, bindings)
         try:
             async with open_http_upstream(config.upstream) as upstream:
                 yield Runtime(
@@ -75,13 +69,32 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
                     upstream=upstream,
                     journal=journal,
                     keys=keys,
-                    accounts=pool,
-                    book=book,
-                    opener=opener,
+                    accounts=accounts.pool,
+                    book=accounts.book,
+                    opener=accounts.opener,
                     shelf=shelf,
                 )
         finally:
             journal.flush()
+
+
+@contextmanager
+def open_accounts(config: Config) -> Iterator[tuple[Managed, Shelf]]:
+    """The accounts of a home; what has changed of them is written down at the end.
+
+    The caller holds the lock of `config.home`. Raises ConfigError.
+    """
+    book = AccountBook(config.home)
+    with closing(open_shelf(config.home)) as shelf:
+        refresher = Refresher(HttpPost(), config.upstream.refresh_url)
+        opener = Opener(
+            refresher=refresher, environment=config.secrets, known=_known(config.home, shelf)
+        )
+        bindings = Bindings(shelf.bindings())
+        pool = AccountPool(_accounts(config, book, opener), config.routing, time.time, bindings)
+        try:
+            yield Managed(pool=pool, book=book, opener=opener, configured=config.accounts), shelf
+        finally:
             pool.flush(shelf)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import trio
 
+from proxy.checkup import watch_spent
 from proxy.codex.around import put_back_at_the_end, stay_connected
 from proxy.codex.command import Place
 from proxy.config import Config
@@ -60,6 +61,7 @@ async def serve(
             service.start_soon(runtime.opener.refresher.serve, service)
             if runtime.shelf is not None:
                 service.start_soon(runtime.accounts.write, runtime.shelf)
+            service.start_soon(watch_spent, runtime)
             if codex is not None:
                 service.start_soon(stay_connected, codex, url, runtime.admission)
             say(url)
@@ -68,9 +70,9 @@ async def serve(
             service.cancel_scope.cancel()
 
 
-def _answer(runtime: Runtime, url: str, asked: dict[str, Any]) -> dict[str, Any]:
+async def _answer(runtime: Runtime, url: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Only who listens knows where."""
-    return {"url": url} if asked.get("command") == "url" else answer(runtime, asked)
+    return {"url": url} if asked.get("command") == "url" else await answer(runtime, asked)
 
 
 async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:

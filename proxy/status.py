@@ -30,10 +30,21 @@ def status(runtime: Runtime) -> dict[str, Any]:
             **msgspec.to_builtins(admission.workflows),
             "busiest": _busiest(runtime),
         },
+        **_accounts(runtime),
         "refusals": dict(journal.refusals),
         "outcomes": dict(journal.outcomes),
         "journal": {"queued": journal.queued, "lost": journal.lost},
     }
+
+
+def _accounts(runtime: Runtime) -> dict[str, Any]:
+    """Each account, and what all of them did in the last hour."""
+    each = runtime.accounts.statistics()
+    if not each:
+        return {"accounts": []}
+    names = ("turns", "cold_starts", "cached_tokens", "uncached_tokens")
+    totals = {name: sum(getattr(one.last_hour, name) for one in each) for name in names}
+    return {"accounts": msgspec.to_builtins(each), "last_hour": totals}
 
 
 def _busiest(runtime: Runtime) -> list[dict[str, Any]]:

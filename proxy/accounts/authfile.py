@@ -137,15 +137,21 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
+def check_login(path: Path) -> Copy:
+    """The file, which is a login. Raises ValueError when it is none."""
+    found = read(path)
+    problem = found.login.value if isinstance(found.login, NoLogin) else None
+    if problem is not None:
+        raise ValueError(f"{path} is no ChatGPT login: {problem}")
+    return found
+
+
 def login_copy(path_from: Path, path_to: Path) -> None:
     """A copy of a login, 0600. Raises ValueError when there is none, OSError if it cannot be kept.
 
     A refresh token works once: after either file has been refreshed, the other's is used up.
     """
-    found = read(path_from)
-    problem = found.login.value if isinstance(found.login, NoLogin) else None
-    if problem is not None:
-        raise ValueError(f"{path_from} is no ChatGPT login: {problem}")
+    found = check_login(path_from)
     path_to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(path_to, found.data)
 

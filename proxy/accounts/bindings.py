@@ -5,7 +5,7 @@ has a cache of its own, and neither evicts the other's.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, NewType, TypeVar
 
@@ -41,6 +41,9 @@ class Recent(Generic[K, V]):
 
     def drop(self, key: K) -> None:
         self._values.pop(key, None)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._values)
 
     def values(self) -> Iterable[V]:
         return self._values.values()
@@ -89,6 +92,10 @@ class Bindings:
         changed = [(key, self._bound.get(key)) for key in self._changed]
         self._changed.clear()
         return changed
+
+    def families(self, thread: ThreadName) -> list[Family]:
+        """The model families that a thread is bound for."""
+        return [family for name, family in self._bound if name == thread]
 
     def put_back(self, keys: Iterable[BindingKey]) -> None:
         """What could not be written is tried again."""

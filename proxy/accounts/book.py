@@ -17,6 +17,8 @@ from proxy.shallow import UNREADABLE
 
 BOOK_NAME: Final = "accounts.json"
 SECRETS_NAME: Final = "accounts"
+KEY: Final = ".key"
+LOGIN: Final = ".json"
 
 Specs = dict[str, AccountSpec]
 _specs: Final = msgspec.json.Decoder(Specs)
@@ -28,7 +30,7 @@ class AccountBook:
 
     def __init__(self, home: Path) -> None:
         self._path = home / BOOK_NAME
-        self._secrets = home / SECRETS_NAME
+        self._secrets = home.absolute() / SECRETS_NAME
         self._specs = self._read()
 
     def all(self) -> dict[AccountId, AccountSpec]:
@@ -40,21 +42,32 @@ class AccountBook:
     def keep_secret(self, account: AccountId, secret: bytes, suffix: str) -> Path:
         """Write a secret down, for its owner's eyes; returns where. Raises OSError."""
         self._secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._secrets / f"{checked(account)}{suffix}"
+        path = self.secret_path(account, suffix)
         replace_file(path, secret)
         return path
 
     def put(self, account: AccountId, spec: AccountSpec) -> None:
-        """Raises OSError; then nothing has changed."""
+        """A secret of the account's own that `spec` does not name goes. Raises OSError; then
+        nothing has changed."""
         specs = {**self._specs, checked(account): spec}
         self._write(specs)
+        for path in self._own(account):
+            if str(path) not in (spec.auth_json, (spec.key or "").removeprefix("file:")):
+                path.unlink(missing_ok=True)
 
     def remove(self, account: AccountId) -> None:
         """With the secrets that are its own; a shared login stays. Raises OSError."""
         specs = {name: spec for name, spec in self._specs.items() if name != account}
         self._write(specs)
-        for path in (self._secrets / f"{account}.key", self._secrets / f"{account}.json"):
+        for path in self._own(account):
             path.unlink(missing_ok=True)
+
+    def secret_path(self, account: AccountId, suffix: str) -> Path:
+        """Where a secret of an account's own stands: `KEY` or `LOGIN`."""
+        return self._secrets / f"{checked(account)}{suffix}"
+
+    def _own(self, account: AccountId) -> list[Path]:
+        return [self.secret_path(account, suffix) for suffix in (KEY, LOGIN)]
 
     def _write(self, specs: Specs) -> None:
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(specs)))

@@ -22,8 +22,8 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.account import ANY, AccountId, AccountView, Standing, Window
-from proxy.accounts.bindings import Bindings, Recent
+from proxy.accounts.account import ANY, AccountId, AccountView, Family, Standing, Window
+from proxy.accounts.bindings import Bindings, Recent, ThreadName
 from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
@@ -76,6 +76,7 @@ class AccountPool:
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
         self._gifts = Recent[bytes, Gift]()
+        self._removed = Recent[AccountId, Account](MOST_ACCOUNTS)
         self._cursor: AccountId | None = None
         self._dirty: set[AccountId] = set()
         self._changed = trio.Event()
@@ -132,6 +133,10 @@ class AccountPool:
         """Where the next turn of a thread would go; changes nothing."""
         return self._route(asked, frozenset(), self._wall())
 
+    def families(self, thread: ThreadName) -> list[Family]:
+        """The model families that a thread is bound for."""
+        return self._bindings.families(thread)
+
     def _route(
         self, asked: Asked, excluded: AbstractSet[AccountId], now: float
     ) -> Route | Withheld:
@@ -184,8 +189,25 @@ class AccountPool:
         self._accounts[account.id] = account
         self._touch(account.id)
 
-    def remove(self, account: AccountId) -> Account | None:
-        return self._accounts.pop(account, None)
+    def remove(self, account: AccountId) -> bool:
+        """False when there is no such account. What is known of it is kept: under the same name a
+        later credential may be the same, or another, which ends what was bound to this one."""
+        found = self._accounts.pop(account, None)
+        if found is None:
+            return False
+        found.state.paused = False
+        self._removed.set(account, found)
+        self._touch(account)
+        return True
+
+    def known(self, account: AccountId) -> Lasting | None:
+        """What is known of an account that is here, or was."""
+        found = self._accounts.get(account) or self._removed.get(account)
+        return None if found is None else found.state.lasting()
+
+    def changed(self, account: AccountId) -> None:
+        """Something was learnt of an account outside of any claim."""
+        self._touch(account)
 
     def pause(self, account: AccountId, *, paused: bool) -> bool:
         """False when there is no such account."""
@@ -231,11 +253,11 @@ class AccountPool:
 
     def _take_changes(self) -> _Changes:
         """Taken together here, so that the thread touches nothing that a turn does."""
-        dirty = [self._accounts[each] for each in self._dirty if each in self._accounts]
+        known = [(account, self.known(account)) for account in self._dirty]
         self._dirty.clear()
         return _Changes(
             bindings=self._bindings.take_changed(),
-            accounts=[(account.id, account.state.lasting()) for account in dirty],
+            accounts=[(account, lasting) for account, lasting in known if lasting is not None],
         )
 
 

@@ -102,6 +102,14 @@ class AccountState:
         """Its credential was changed or found good by the operator."""
         self._invalid = None
 
+    def reached(self, began: float) -> None:
+        """What was asked then has been answered: older trouble is over, quota may not be."""
+        over = [key for key, each in self._trouble.items() if began >= each.since]
+        for key in over:
+            del self._trouble[key]
+            self._retries.pop(key, None)
+        self._streak = 0
+
     def learn(self, usage: Usage, now: float) -> None:
         """Take in what was reported; what was not mentioned stays."""
         self.plan = usage.plan or self.plan
