@@ -110,9 +110,9 @@ def accounts_remove(context: typer.Context, name: Name) -> None:
 @accounts.command("test")
 def accounts_test(name: Name, as_json: AsJson = False) -> None:
     """Ask the provider about an account; costs no tokens."""
-    from proxy.operate_accounts import test_account
+    from proxy.operate_accounts import try_account
 
-    operate(lambda home: test_account(home, name, as_json=as_json))
+    operate(lambda home: try_account(home, name, as_json=as_json))
 
 
 @accounts.command("preview")

@@ -27,7 +27,9 @@ from proxy.errors import ConfigError
 from proxy.operate import failed, not_running, say
 
 TEST_SECONDS: Final = CHECKUP_SECONDS + 10.0
-_ONCE: Final = "a refresh token works once: if anything else refreshes this login, one of the two is signed out"
+_ONCE: Final = (
+    "a refresh token works once: if anything else refreshes this login, one is signed out"
+)
 
 Configured = Callable[[], Config]
 
@@ -111,7 +113,7 @@ def remove_account(home: Path, configured: Configured, name: str) -> int:
     return 0
 
 
-def test_account(home: Path, name: str, *, as_json: bool) -> int:
+def try_account(home: Path, name: str, *, as_json: bool) -> int:
     """0 when its credential is good."""
     try:
         answer = ask(home, {"command": "accounts.test", "name": name}, TEST_SECONDS)

@@ -40,7 +40,7 @@ async def running(autojump_clock: MockClock, tmp_path: Path) -> Runtime:
 
 
 async def test_the_roots_are_listed_as_digests_and_that_is_recorded(running: Runtime) -> None:
-    listed = answer(running, {"command": "workflows"})["workflows"]
+    listed = (await answer(running, {"command": "workflows"}))["workflows"]
 
     assert [each["root"] for each in listed] == [ROOT, OTHER]
     assert listed[0] == {
@@ -65,10 +65,10 @@ async def test_the_roots_are_listed_as_digests_and_that_is_recorded(running: Run
 async def test_a_cleared_root_has_its_window_back_and_that_is_recorded(
     named: str, running: Runtime
 ) -> None:
-    cleared = answer(running, {"command": "workflows.clear", "root": named})
+    cleared = await answer(running, {"command": "workflows.clear", "root": named})
 
     assert cleared == {"cleared": ROOT}
-    listed = answer(running, {"command": "workflows"})["workflows"]
+    listed = (await answer(running, {"command": "workflows"}))["workflows"]
     assert [each["interactive_sends"] for each in listed] == [0, 1]
     noted = running.journal.recent[0]
     assert (noted.outcome, noted.root) == (Outcome.CLEARED, ROOT)
@@ -76,25 +76,25 @@ async def test_a_cleared_root_has_its_window_back_and_that_is_recorded(
 
 @pytest.mark.parametrize("named", ["", "a", "ff", ROOT + "0"])
 async def test_a_root_that_is_not_one_is_not_cleared(named: str, running: Runtime) -> None:
-    assert (
-        "tracked roots" in answer(running, {"command": "workflows.clear", "root": named})["error"]
-    )
+    refused = await answer(running, {"command": "workflows.clear", "root": named})
+
+    assert "tracked roots" in refused["error"]
     assert len(running.journal.recent) == 0
 
 
 async def test_the_status_is_a_command_too(running: Runtime) -> None:
-    assert answer(running, {"command": "status"})["workflows"]["tracked"] == 2
+    assert (await answer(running, {"command": "status"}))["workflows"]["tracked"] == 2
 
 
 async def test_keys_are_made_listed_and_revoked(running: Runtime) -> None:
-    made = answer(running, {"command": "keys.add", "name": "desk"})
-    listed = answer(running, {"command": "keys.list"})["keys"]
+    made = await answer(running, {"command": "keys.add", "name": "desk"})
+    listed = (await answer(running, {"command": "keys.list"}))["keys"]
     key_id = made["key"]["id"]
 
     assert running.keys.holder(made["secret"]) == key_id
     assert listed == [made["key"]]
     assert set(made["key"]) == {"id", "name", "created"}
-    revoked = answer(running, {"command": "keys.revoke", "id": key_id})
+    revoked = await answer(running, {"command": "keys.revoke", "id": key_id})
     assert revoked == {"revoked": key_id, "left": 0}
     assert running.keys.holder(made["secret"]) is None
 
@@ -113,7 +113,7 @@ async def test_keys_are_made_listed_and_revoked(running: Runtime) -> None:
     ],
 )
 async def test_what_cannot_be_done_is_said(command: dict[str, Any], running: Runtime) -> None:
-    assert set(answer(running, command)) == {"error"}
+    assert set(await answer(running, command)) == {"error"}
 
 
 async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:

@@ -115,9 +115,10 @@ def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_p
 # The control socket.
 
 
-def answer(command: dict[str, Any]) -> dict[str, Any]:
+async def answer(command: dict[str, Any]) -> dict[str, Any]:
     if command.get("command") == "fail":
         raise RuntimeError("a bug")
+    await trio.lowlevel.checkpoint()
     return {"asked": command}
 
 

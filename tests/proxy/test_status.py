@@ -43,6 +43,7 @@ async def test_the_document_says_what_is_held_and_what_has_been(autojump_clock: 
         "websockets": {"active": 1, "limit": 3},
         "memory": {"held_bytes": 70, "limit_bytes": 1000},
         "workflows": {"tracked": 0, "active": 0, "refused": 0, "limit": 512, "busiest": []},
+        "accounts": [],
         "refusals": {"foreign_origin": 1},
         "outcomes": {"refused": 1},
         "journal": {"queued": 0, "lost": 0},
