@@ -102,7 +102,7 @@ async def _converse(peer: trio.SocketStream, answer: Answer, places: trio.Semaph
     try:
         with suppress(trio.BrokenResourceError):
             if line := await _command(peer):
-                said = await _answer(line, answer)
+                said = await answered(line, answer)
                 with trio.move_on_after(COMMAND_SECONDS):
                     await peer.send_all(said + b"\n")
     finally:
@@ -122,7 +122,8 @@ async def _command(peer: trio.SocketStream) -> bytes:
     return b""
 
 
-async def _answer(line: bytes, answer: Answer) -> bytes:
+async def answered(line: bytes, answer: Answer) -> bytes:
+    """The line that a command is answered with, whatever becomes of it."""
     try:
         command = msgspec.json.decode(line, type=dict[str, Any])
     except UNREADABLE as error:

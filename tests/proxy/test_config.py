@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from lifecycle import Limits, Overlap, WorkflowLimits
+from proxy.accounts.routes import Routing
 from proxy.config import Client, Config, Server, UpstreamSettings, home, load
 from proxy.errors import ConfigError
 
@@ -19,6 +20,7 @@ SECTIONS: Mapping[str, type] = {
     "client": Client,
     "upstream": UpstreamSettings,
     "workflow": WorkflowLimits,
+    "routing": Routing,
 }
 LIMITS = {
     "turns.limit": "turns",
@@ -43,6 +45,7 @@ MAY_BE_NOUGHT = {
     "workflow.sends_kept",
     "workflow.hold_seconds",
     "workflow.line",
+    "routing.rescore_seconds",
 }
 
 
@@ -62,6 +65,9 @@ SPECIAL = {
     "server.hosts": (["a", "b"], ("a", "b")),
     "server.origins": (["https://a"], ("https://a",)),
     "upstream.url": ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
+    "upstream.refresh_url": ("http://127.0.0.1:8080/token", "http://127.0.0.1:8080/token"),
+    "routing.cache_affinity": (False, False),
+    "routing.strategy": ("fill_first", "fill_first"),
     "lanes.overlap": ("share", Overlap.SHARE),
     "workflow.kept": (3, 3),
 }
@@ -163,7 +169,7 @@ def test_an_unknown_key_is_named_and_the_known_ones_are_listed(section: str) -> 
 
 @pytest.mark.parametrize("key", KINDS)
 def test_a_value_of_the_wrong_type_names_its_key(key: str) -> None:
-    values: list[object] = [True, {}, [5]]
+    values: list[object] = [2 if KINDS[key] is bool else True, {}, [5]]
     for value in values:
         assert wrong((key, value)).key == key
 
@@ -264,7 +270,7 @@ def test_an_error_reads_as_key_and_problem() -> None:
 @pytest.mark.parametrize(
     ("document", "key", "problem"),
     [
-        ("[sever]\nport = 1\n", "sever", "client, lanes, memory, server, turns, upstream, web"),
+        ("[sever]\nport = 1\n", "sever", "lanes, memory, routing, server, turns, upstream, web"),
         ("sever = 1\n", "sever", "unknown section"),
         ("server = 1\n", "server", "must be a table"),
         ("[[lanes]]\nlimit = 3\n", "lanes", "must be a table"),

@@ -3,22 +3,31 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import trio
 from trio.testing import MockClock
 
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
-from proxy.control import NotRunning, about_keys, answer, ask, ask_about_keys
+from proxy.accounts.account import AccountId
+from proxy.accounts.book import AccountBook
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.routes import Routing
+from proxy.accounts.shelf import open_shelf
+from proxy.config import Config
+from proxy.control import NotRunning, about_keys, answer, ask, ask_about_accounts, ask_about_keys
 from proxy.errors import ConfigError
 from proxy.home import CONTROL_NAME, locked
 from proxy.keys import KeyRing
 from proxy.outbox import Outcome
 from proxy.runtime import Runtime
+from tests.kit.accounts import account
+from tests.kit.upstream import JSON, FakeUpstream, Script
 from tests.proxy.ingress.runtimes import WALL, runtime
 
 ROOT = RootId("ab" * 16)
@@ -110,6 +119,9 @@ async def test_keys_are_made_listed_and_revoked(running: Runtime) -> None:
         {"command": "keys.add", "name": "\n"},
         {"command": "keys.revoke", "id": "key-0"},
         {"command": "workflows.clear"},
+        {"command": "accounts.test"},
+        {"command": "accounts.fly"},
+        {"command": "accounts.add", "name": "work"},
     ],
 )
 async def test_what_cannot_be_done_is_said(command: dict[str, Any], running: Runtime) -> None:
@@ -125,6 +137,56 @@ async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:
     assert len(ring) == 0
 
 
+# Accounts.
+
+
+async def test_accounts_are_a_matter_of_the_process_that_runs(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    running = replace(runtime(), book=AccountBook(tmp_path))
+    secret = "sk-secret-one"
+    added = await answer(running, {"command": "accounts.add", "name": "work", "secret": secret})
+    listed = await answer(running, {"command": "accounts.list"})
+    preview = await answer(running, {"command": "accounts.preview", "thread": "t"})
+    shown = await answer(running, {"command": "status"})
+
+    assert [each.id for each in running.accounts.all()] == ["work"]
+    assert listed["accounts"] == [added["account"]] == shown["accounts"]
+    assert preview["routes"][0]["account"] == "work"
+    assert secret not in repr((added, listed, preview, shown))
+
+
+async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockClock) -> None:
+    upstream = FakeUpstream()
+    upstream.will(Script((b"{}",), headers=JSON))
+    pool = AccountPool([account("work")], Routing(), lambda: WALL)
+    running = replace(runtime(), accounts=pool, upstream=upstream)
+    found = await answer(running, {"command": "accounts.test", "name": "work"})
+    unknown = await answer(running, {"command": "accounts.test", "name": "other"})
+
+    assert (found["credential"], found["usage"], found["detail"]) == ("good", False, "models: 200")
+    assert found["account"]["id"] == "work"
+    assert unknown == {"error": "there is no account other"}
+
+
+async def test_an_account_that_is_removed_during_its_checkup_has_no_figures(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    upstream = FakeUpstream()
+    upstream.will(Script((b"{}",), headers=JSON, before=(5.0,)))
+    pool = AccountPool([account("work")], Routing(), lambda: WALL)
+    running = replace(runtime(), accounts=pool, upstream=upstream)
+
+    async def remove() -> None:
+        await trio.sleep(1)
+        pool.remove(AccountId("work"))
+
+    nursery.start_soon(remove)
+    found = await answer(running, {"command": "accounts.test", "name": "work"})
+
+    assert (found["account"], found["credential"]) == (None, "good")
+
+
 # Without a turnlane that runs.
 
 
@@ -134,6 +196,27 @@ def test_where_none_runs_keys_are_made_all_the_same(tmp_path: Path) -> None:
 
     assert KeyRing(home).holder(made["secret"]) == made["key"]["id"]
     assert ask_about_keys(home, {"command": "keys.list"})["keys"] == [made["key"]]
+
+
+def test_where_none_runs_accounts_are_changed_and_remembered_all_the_same(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    def asked(command: str, **more: Any) -> dict[str, Any]:
+        command = f"accounts.{command}"
+        config = Config(home=home)
+        return ask_about_accounts(home, {"command": command, **more}, lambda: config)
+
+    asked("add", name="work", secret="sk-secret-one")
+    asked("pause", name="work")
+    paused = asked("list")["accounts"][0]["standing"]
+    moved = asked("add", name="work", secret="sk-secret-other")["moved"]
+    asked("remove", name="work")
+    asked("add", name="work", secret="sk-secret-third")
+
+    assert (paused, moved) == ("paused", True)
+    with closing(open_shelf(home)) as shelf:
+        known = shelf.lasting()[AccountId("work")]
+    assert (known.generation, known.paused) == (3, False)
 
 
 def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import ConfigError
-from proxy.home import COMMAND_BYTES, PEERS, locked, serve_control
+from proxy.home import COMMAND_BYTES, PEERS, WORK_SECONDS, answered, locked, serve_control
 
 SECONDS = 5.0
 
@@ -167,6 +167,19 @@ async def test_a_command_is_answered(home: Path) -> None:
     async with serving(home) as control:
         assert await command(control, b'{"command":"status"}\n') == {"asked": {"command": "status"}}
         assert await command(control, b'{"comm', b'and":1}', b"\n") == {"asked": {"command": 1}}
+
+
+async def test_a_command_that_never_comes_to_an_end_is_given_up(
+    home: Path, autojump_clock: MockClock
+) -> None:
+    async def hang(command: dict[str, Any]) -> dict[str, Any]:
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    said = await answered(b"{}\n", hang)
+
+    assert "took longer" in msgspec.json.decode(said)["error"]
+    assert trio.current_time() - began == WORK_SECONDS
 
 
 async def test_the_socket_is_its_users_alone_whatever_the_umask(home: Path) -> None:

@@ -121,6 +121,27 @@ def test_the_log_is_one_line_for_each_record(home: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("account", "move", "reason", "shown"),
+    [
+        ("work", "reused", "bound", "work"),
+        ("work", "rebound", "quota", "work rebound/quota"),
+        ("work", "new", "strategy", "work new/strategy"),
+        (None, "cleared", "paused", "- cleared/paused"),
+        ("a" * 40, "detour", "trouble", "a" * 40 + " detour/trouble"),
+        (None, None, None, ""),
+    ],
+)
+def test_the_log_says_how_a_turn_came_to_its_account(
+    account: str | None, move: str | None, reason: str | None, shown: str, home: Path
+) -> None:
+    with journal(home, replace(PLAIN, account=account, move=move, reason=reason)):
+        titles, line = turnlane(home, "log").stdout.splitlines()
+
+    assert titles.split()[-1] == "account"
+    assert line[titles.index("account") :] == shown
+
+
 def test_the_log_as_json_has_everything(home: Path) -> None:
     with journal(home, PLAIN, REFUSED):
         shown = turnlane(home, "log", "--json", "--lines", "1")

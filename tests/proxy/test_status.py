@@ -1,6 +1,7 @@
 """Status: every statistic in one document."""
 
 import os
+from dataclasses import replace
 
 import msgspec
 import trio
@@ -8,8 +9,11 @@ from trio.testing import MockClock
 
 from lifecycle import Ask, LaneId, Limits, PrincipalId
 from proxy import __version__
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.routes import Routing
 from proxy.status import status
-from tests.proxy.ingress.runtimes import runtime
+from tests.kit.accounts import account
+from tests.proxy.ingress.runtimes import WALL, runtime
 
 LANE = LaneId("0" * 32)
 
@@ -57,3 +61,28 @@ async def test_a_drain_is_a_state_of_its_own(autojump_clock: MockClock) -> None:
     await trio.sleep(11)
 
     assert status(running)["state"] == "draining"
+
+
+async def test_accounts_are_shown_with_what_all_of_them_did_in_the_last_hour(
+    autojump_clock: MockClock,
+) -> None:
+    one, other = account("one", 43), account("other")
+    one.tally.turn(WALL, cold=True)
+    one.tally.tokens(WALL, 90, 10)
+    other.tally.turn(WALL, cold=False)
+    other.tally.tokens(WALL, 5, 5)
+    pool = AccountPool([one, other], Routing(), lambda: WALL)
+    document = status(replace(runtime(), accounts=pool))
+
+    assert [(each["id"], each["score"]) for each in document["accounts"]] == [
+        ("one", 43),
+        ("other", None),
+    ]
+    assert document["accounts"][0]["last_hour"]["cached_tokens"] == 90
+    assert document["last_hour"] == {
+        "turns": 2,
+        "cold_starts": 1,
+        "cached_tokens": 95,
+        "uncached_tokens": 15,
+    }
+    assert "sk-secret" not in msgspec.json.encode(document).decode()
