@@ -1,5 +1,9 @@
-"""What holds for every test: Hypothesis tries the same examples on every run."""
+"""What holds for every test: Hypothesis tries the same examples each time; no secret is logged."""
 
+from collections.abc import Generator
+from typing import Final
+
+import pytest
 from hypothesis import Phase, settings
 
 settings.register_profile(
@@ -9,3 +13,15 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate, Phase.shrink],  # to explain takes longer than to fix
 )
 settings.load_profile("repeatable")
+
+MARK: Final = "-secret-"
+"""Stands in what tests use as keys and tokens: `sk-secret-1`, `rt-secret-1`."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call" and report.passed and MARK in report.caplog:
+        report.outcome = "failed"
+        report.longrepr = f"a secret was logged:\n{report.caplog}"
+    return report

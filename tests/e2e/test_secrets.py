@@ -26,16 +26,23 @@ SECONDS = 60
 MARK: Final = b"-secret-"
 """In every secret here: `sk` is a key, `at`, `rt` and `it` are tokens, `ac` an account's id, and
 `cl` is the client's own login."""
-RESETS: Final = {"error": {"type": "usage_limit_reached", "resets_in_seconds": 9}}
-REFUSALS: Final[Mapping[str, tuple[int, Any, list[tuple[str, str]]]]] = {
+Refusal = tuple[int, Any, list[tuple[str, str]]]
+
+REFUSALS: Final[Mapping[str, Refusal]] = {
     "server error": (500, {"error": {"code": "server_error"}}, []),
     "overload": (503, {"error": {"code": "overloaded"}}, [("retry-after", "1")]),
     "pace": (429, {"error": {"code": "rate_limit_exceeded"}}, [("retry-after", "1")]),
     "credential": (401, {"error": {"code": "invalid_api_key"}}, []),
     "fault": (400, {"error": {"code": "invalid_request_error"}}, []),
-    "quota": (429, RESETS, [("retry-after", "9")]),
-    "payment": (402, {"error": {"code": "insufficient_quota"}}, []),
 }
+QUOTA: Final[Refusal] = (
+    429,
+    {"error": {"type": "usage_limit_reached", "resets_in_seconds": 9}},
+    [],
+)
+PAYMENT: Final[Refusal] = (402, {"error": {"code": "insufficient_quota"}}, [])
+AT_LAST: Final = {"key": PAYMENT, "login": QUOTA, "gone": QUOTA, "copied": PAYMENT}
+"""After these an account is spent, and is not sent to again."""
 OWN: Final = {
     "key": {"sk-secret-key"},
     "login": {"at-secret-login", "ac-secret-login"},
@@ -55,7 +62,7 @@ class Scene:
     secret: str
     upstream: Upstream
     said: list[bytes] = field(default_factory=list)
-    refusal: tuple[int, Any, list[tuple[str, str]]] | None = None
+    refusal: Refusal | None = None
     threads: int = 0
 
     async def script(self, sent: Sent) -> None:
@@ -175,21 +182,16 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         config = tmp_path / "turnlane.toml"
         config.write_text(f'[upstream]\nrefresh_url = "{auth.url}/token"\nsends = 3\n')
         secret = (await run(home, "keys", "add", "desk")).stdout.decode().strip()
-        commands: list[tuple[list[str], bytes]] = [
-            (["add", "key"], b"sk-secret-key"),
-            (["add", "dead", "--url", "http://127.0.0.1:1/v1"], b"sk-secret-dead"),
-            (["import", "login", str(codex / "login.json")], b""),
-            (["import", "gone", str(codex / "gone.json")], b""),
-            (["import", "copied", str(codex / "copied.json"), "--copy"], b""),
-        ]
-        said = []
-        for arguments, stdin in commands:
-            done = await run(home, "accounts", *arguments, stdin=stdin)
-            assert done.returncode == 0, done.stderr
-            said += [done.stdout, done.stderr]
+        added = await run(home, "accounts", "add", "key", stdin=b"sk-secret-key")
         async with open_child(home, upstream.url, "--config", str(config)) as child:
-            made = Scene(child=child, home=home, secret=secret, upstream=upstream, said=said)
+            made = Scene(child=child, home=home, secret=secret, upstream=upstream)
+            made.said += [added.stdout, added.stderr]
             upstream.script = made.script
+            for name in ("login", "gone", "copied"):
+                path, copy = str(codex / f"{name}.json"), name == "copied"
+                await made.control("accounts.import", name=name, path=path, copy=copy)
+            nowhere = "http://127.0.0.1:1/v1"
+            await made.control("accounts.add", name="dead", secret="sk-secret-dead", url=nowhere)
             yield made
 
 
@@ -210,17 +212,19 @@ def leaks(texts: Iterable[bytes], key: str) -> list[bytes]:
 async def meet_every_refusal(made: Scene) -> None:
     """Each account alone, then all of them together."""
     accounts = ("key", "login", "gone", "copied", "dead")
-    for refusal in REFUSALS.values():
-        for account in accounts:
+    statuses: set[int] = set()
+    for refusals in (*(dict.fromkeys(accounts, each) for each in REFUSALS.values()), AT_LAST):
+        for account, refusal in refusals.items():
             made.refusal = None
             await made.only(account)
             made.refusal = refusal
-            await made.turn()
+            statuses.add(await made.turn())
             await made.turn_over_websocket()
     for account in accounts:
         await made.control("accounts.resume", name=account)
     for _ in range(4):
-        await made.turn()
+        statuses.add(await made.turn())
+    assert statuses >= {400, 429, 500, 502, 503}
 
 
 async def ask_everything(made: Scene) -> None:
@@ -236,7 +240,6 @@ async def ask_everything(made: Scene) -> None:
     await made.line(b'{"command":"accounts.add","secret":"sk-secret-half"')
     await made.control("accounts.import", name="none", path=str(made.home / "lock"))
     await made.run("accounts", "list", "--json")
-    await made.run("accounts", "list")
     await made.run("accounts", "test", "key")
     await trio.sleep(0.6)  # the journal is written twice a second
     records = await made.run("log", "--json", "--lines", "1000")
