@@ -140,7 +140,7 @@ async def run(
 ) -> subprocess.CompletedProcess[bytes]:
     return await trio.run_process(
         command(*arguments),
-        env=environment(home, XDG_CONFIG_HOME=str(home)),
+        env=environment(home),
         stdin=stdin,
         capture_stdout=True,
         capture_stderr=True,

@@ -159,7 +159,7 @@ async def test_an_account_that_is_not_there_can_be_neither_paused_nor_removed() 
     pool = AccountPool([account("a")], Routing(), Clock())
 
     assert pool.pause(AccountId("b"), paused=True) is False
-    assert pool.remove(AccountId("b")) is None
+    assert pool.remove(AccountId("b")) is False
 
 
 async def test_what_changes_is_written_down_at_once(tmp_path: Path, nursery: trio.Nursery) -> None:
