@@ -164,6 +164,27 @@ def codex_show(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def status(as_json: AsJson = False) -> None:
+    """Is it up, does Codex use it, what goes on; exit code 0 only when it serves."""
+    from proxy.look.command import show_status
+
+    operate(lambda home: show_status(home, json=as_json))
+
+
+@app.command()
+def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Look at everything that can be wrong, and name the command that mends it."""
+    from proxy.look.command import show_doctor
+
+    settings: Config | ConfigError
+    try:
+        settings = load(config, os.environ, {})
+    except ConfigError as error:
+        settings = error
+    operate(lambda home: show_doctor(home, settings, json=as_json))
+
+
+@app.command()
 def log(
     follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
     lines: Annotated[int, typer.Option(min=1, help="How many records at most.")] = 50,

@@ -18,6 +18,7 @@ from proxy.accounts.account import AccountId
 from proxy.checkup import check_account
 from proxy.config import Config
 from proxy.home import CONTROL_NAME, control_path, locked
+from proxy.hour import past
 from proxy.keys import Key, KeyRing
 from proxy.manage import Managed, about_accounts, shown, unknown
 from proxy.outbox import Outcome
@@ -44,6 +45,9 @@ async def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
             return _about_accounts(managed_by(runtime), runtime.keys, asked)
         case {"command": "status"}:
             return status(runtime)
+        case {"command": "past"}:
+            found = past(tuple(runtime.journal.recent), runtime.wall())
+            return {"past": msgspec.to_builtins(found)}
         case {"command": "workflows"}:
             _note(runtime, Outcome.LISTED, None)
             return {"workflows": _workflows(runtime)}

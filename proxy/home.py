@@ -51,14 +51,33 @@ def locked(home: Path) -> Iterator[str]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            problem = f"{home} is in use by the turnlane with pid {holder}"
+            problem = f"{home} is in use by the turnlane with pid {_named(lock)}"
             raise ConfigError("TURNLANE_HOME", problem) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield control
     finally:
         os.close(lock)
+
+
+def holder(home: Path) -> str | None:
+    """The pid of whoever holds the home, `unknown` if it cannot be read; None when nobody does.
+    Changes nothing."""
+    try:
+        lock = os.open(home / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _named(lock)
+    finally:
+        os.close(lock)
+    return None
+
+
+def _named(lock: int) -> str:
+    return os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 async def serve_control(

@@ -10,13 +10,14 @@ that cannot keep up costs records (counted as `lost`), never a turn.
 import logging
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import trio
 
 from lifecycle import Ask, RootId
+from proxy.hour import MOST_RECORDS
 from proxy.outbox import Outcome
 from proxy.record import TurnRecord
 from proxy.responses import Usage
@@ -26,8 +27,8 @@ logger = logging.getLogger("turnlane")
 
 MODEL_CHARACTERS = 100
 """Of a model's name, which is the one text here that a client writes."""
-RECENT_RECORDS = 256
-"""Records kept in memory, for whoever asks the process itself."""
+RECENT_RECORDS = MOST_RECORDS
+"""Records kept in memory, for whoever asks the process itself; about 3 MB."""
 FLUSH_SECONDS = 0.5
 MOST_QUEUED = 10_000
 
@@ -41,11 +42,12 @@ class JournalStatistics:
 
 
 class Journal:
-    """`store` may be None: then records are counted and logged, and that is all."""
+    """`store` may be None: then records are counted and logged, and that is all. `before` are
+    records of an earlier process that are still of interest."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: Store | None = None, before: Iterable[TurnRecord] = ()) -> None:
         self._store = store
-        self.recent: deque[TurnRecord] = deque(maxlen=RECENT_RECORDS)
+        self.recent: deque[TurnRecord] = deque(before, maxlen=RECENT_RECORDS)
         self._queue: deque[TurnRecord] = deque()
         self._outcomes = Counter[str]()
         self._refusals = Counter[str]()

@@ -21,10 +21,12 @@ from proxy.accounts.shelf import Shelf, open_shelf
 from proxy.accounts.state import Lasting
 from proxy.config import Config, is_loopback
 from proxy.errors import ConfigError
-from proxy.journal import Journal
+from proxy.hour import HOUR_SECONDS
+from proxy.journal import RECENT_RECORDS, Journal
 from proxy.keys import KeyRing
 from proxy.manage import Managed
-from proxy.store import open_store
+from proxy.record import TurnRecord
+from proxy.store import Store, open_store
 from proxy.upstream.base import Upstream
 from proxy.upstream.http import open_http_upstream
 
@@ -60,7 +62,7 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
         closing(open_store(config.home, time.time())) as store,
         open_accounts(config) as (accounts, shelf),
     ):
-        journal = Journal(store)
+        journal = Journal(store, _recent(store, config.home))
         try:
             async with open_http_upstream(config.upstream) as upstream:
                 yield Runtime(
@@ -118,3 +120,12 @@ def _known(home: Path, shelf: Shelf) -> Mapping[AccountId, Lasting]:
         raise ConfigError(
             str(home), f"what is known of accounts cannot be read: {error}"
         ) from error
+
+
+def _recent(store: Store, home: Path) -> list[TurnRecord]:
+    """What a status of the last hour is to know of before this process."""
+    since = time.time() - HOUR_SECONDS
+    try:
+        return [record for record in store.newest(RECENT_RECORDS) if record.wall > since]
+    except sqlite3.Error as error:
+        raise ConfigError(str(home), f"its journal cannot be read: {error}") from error

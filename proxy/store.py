@@ -78,6 +78,10 @@ class Store:
         """Of the oldest ones, those beyond their days."""
         self._database.execute(_FORGET_OLD, (PAGE_ROWS, wall - MOST_DAYS * _DAY_SECONDS))
 
+    def newest(self, count: int) -> list[TurnRecord]:
+        """The last `count` records, oldest first."""
+        return [_record(row[1:]) for row in self._database.execute(_NEWEST, (count,))]
+
     def close(self) -> None:
         self._database.close()
 
@@ -101,9 +105,13 @@ def open_store(home: Path, wall: float, most_rows: int = MOST_ROWS) -> Store:
     return store
 
 
-def newest(home: Path, count: int) -> list[Numbered]:
-    """The last `count` records, oldest first. Raises ConfigError."""
-    return _read(home, _NEWEST, (count,))
+def newest(home: Path, count: int, *, untouched: bool = False) -> list[Numbered]:
+    """The last `count` records, oldest first. Raises ConfigError.
+
+    `untouched`: not even SQLite's own files beside the journal change, at the price of what a
+    process has written that runs now, or that was killed.
+    """
+    return _read(home, _NEWEST, (count,), untouched=untouched)
 
 
 def after(home: Path, number: int) -> Iterator[Numbered]:
@@ -113,12 +121,14 @@ def after(home: Path, number: int) -> Iterator[Numbered]:
         number = page[-1][0]
 
 
-def _read(home: Path, query: str, values: tuple[int, ...]) -> list[Numbered]:
-    """Read-only: it needs no lock and changes nothing, whoever writes meanwhile."""
+def _read(
+    home: Path, query: str, values: tuple[int, ...], *, untouched: bool = False
+) -> list[Numbered]:
+    """Read-only: it needs no lock and changes no record, whoever writes meanwhile."""
     path = home / JOURNAL_NAME
     if not path.exists():
         return []
-    uri = f"{path.absolute().as_uri()}?mode=ro"
+    uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if untouched else "")
     try:
         with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as database:
             return [(row[0], _record(row[1:])) for row in database.execute(query, values)]

@@ -50,7 +50,7 @@ class Place:
             self.home,
             self.environment,
             self.wall(),
-            last_turn(self.home),
+            last_turn(self.home, self.wall()),
             url=url,
             files=self.files,
             walk=self.walk,

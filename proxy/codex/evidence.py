@@ -10,13 +10,11 @@ from proxy.codex.note import Note, read_note
 from proxy.codex.processes import Found, Walk, find_clients
 from proxy.codex.reading import Reading, is_local, is_same_place, read_config
 from proxy.errors import ConfigError, RoutingError
-from proxy.store import newest
+from proxy.past import past_of
 
 CONFIG_NAME = "config.toml"
 PROFILE_SUFFIX = ".config.toml"
 MOST_PROFILES = 64
-JOURNAL_RECORDS = 200
-"""How far back a turn is looked for."""
 
 
 def codex_home(environment: Mapping[str, str]) -> Path:
@@ -58,14 +56,12 @@ def adoption(
     return judge(evidence)
 
 
-def last_turn(home: Path) -> float | None:
-    """When the newest turn in the journal began, of a client that has threads, as Codex does."""
+def last_turn(home: Path, wall: float) -> float | None:
+    """When the newest turn began of a client that has threads, as Codex does."""
     try:
-        records = [record for _, record in newest(home, JOURNAL_RECORDS)]
+        return past_of(home, wall).last_turn
     except ConfigError:
         return None
-    turns = (x for x in records if x.lane is not None and x.refusal is None)
-    return max((x.wall - x.total_ms / 1000 for x in turns), default=None)
 
 
 def read_codex(files: Files, where: Path) -> Reading:

@@ -110,15 +110,15 @@ def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes)
             ]
         )
 
-    assert last_turn(homes.home) == WALL + 5
+    assert last_turn(homes.home, WALL) == WALL + 5
 
 
 def test_without_a_journal_there_is_no_last_turn(homes: Homes) -> None:
-    missing = last_turn(homes.home)
+    missing = last_turn(homes.home, WALL)
     homes.home.mkdir()
     (homes.home / JOURNAL_NAME).write_bytes(b"nonsense" * 99)
 
-    assert (missing, last_turn(homes.home)) == (None, None)
+    assert (missing, last_turn(homes.home, WALL)) == (None, None)
 
 
 def test_codex_that_goes_to_its_provider_is_none_of_ours(homes: Homes) -> None:

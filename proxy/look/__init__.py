@@ -1,0 +1,1 @@
+"""Looking at a turnlane from outside: `turnlane status` and `turnlane doctor`; reads only."""

@@ -1,0 +1,76 @@
+"""Command: `turnlane status` and `turnlane doctor`; each returns an exit code."""
+
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from proxy.config import Config
+from proxy.errors import ConfigError
+from proxy.look.doctor import examine
+from proxy.look.finding import Finding, Level, Patient
+from proxy.look.neighbours import listener_at, neighbours
+from proxy.look.overview import Eyes, as_json, overview
+from proxy.look.reach import reach
+from proxy.look.screen import screen
+
+_MARKS: Final = {
+    Level.GOOD: ("ok", "green"),
+    Level.WARNING: ("!!", "yellow"),
+    Level.WRONG: ("XX", "bold red"),
+}
+_ABOUT_CELLS: Final = 10
+
+
+def show_status(home: Path, *, json: bool) -> int:
+    """0 when this turnlane serves, else 1."""
+    seen = overview(home, Eyes(environment=os.environ, wall=time.time))
+    if json:
+        typer.echo(msgspec.json.encode(as_json(seen), enc_hook=str).decode())
+    else:
+        console = Console(highlight=False)
+        console.print(screen(seen, None, columns=console.width))
+    return 0 if seen.serving else 1
+
+
+def show_doctor(home: Path, config: Config | ConfigError, *, json: bool) -> int:
+    """0 when nothing is wrong; warnings are not."""
+    patient = Patient(
+        home=home,
+        environment=os.environ,
+        config=config,
+        seen=overview(home, Eyes(environment=os.environ, wall=time.time)),
+        listener=listener_at,
+        neighbours=neighbours,
+        reach=reach,
+    )
+    console = Console(highlight=False, soft_wrap=True)
+    found = []
+    for finding in examine(patient):
+        found.append(finding)
+        if not json:
+            console.print(line_of(finding))
+    wrong = sum(each.level is Level.WRONG for each in found)
+    if json:
+        typer.echo(msgspec.json.encode([asdict(each) for each in found]).decode())
+    else:
+        warnings = sum(each.level is Level.WARNING for each in found)
+        console.print(Text(f"\n{wrong} wrong, {warnings} to look at, {len(found)} checked"))
+    return 1 if wrong else 0
+
+
+def line_of(finding: Finding) -> Text:
+    mark, style = _MARKS[finding.level]
+    line = Text.assemble(
+        (f"{mark} ", style), (f"{finding.about:<{_ABOUT_CELLS}} ", "dim"), finding.said
+    )
+    if finding.mend is not None:
+        line.append(f"\n{'':3}{'':{_ABOUT_CELLS}} -> ", "dim")
+        line.append(finding.mend, "bold")
+    return line

@@ -1,0 +1,136 @@
+"""Checks of what is turnlane's own: configuration, home, files, lock, port, limits."""
+
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from proxy.accounts.book import BOOK_NAME, SECRETS_NAME
+from proxy.accounts.shelf import SHELF_NAME
+from proxy.accounts.spec import AccountSpec
+from proxy.errors import ConfigError
+from proxy.home import LOCK_NAME, holder
+from proxy.keys import KEYS_NAME
+from proxy.look.finding import Finding, Patient, good, specs_of, warning, wrong
+from proxy.store import JOURNAL_NAME
+
+FEW_FILES: Final = 4096
+"""Open files: a WebSocket and its upstream connection are two, and 256 of them may be open."""
+PRIVATE: Final = (KEYS_NAME, BOOK_NAME, JOURNAL_NAME, SHELF_NAME, LOCK_NAME, "codex.json")
+
+
+def inside(patient: Patient) -> Iterator[Finding]:
+    yield from _config(patient)
+    yield from _home(patient)
+    yield from _modes(patient)
+    yield _lock(patient)
+    yield _port(patient)
+    yield _files()
+
+
+def _config(patient: Patient) -> Iterator[Finding]:
+    config = patient.config
+    named = patient.environment.get("TURNLANE_CONFIG")
+    where = named or "no file, so every default"
+    if isinstance(config, ConfigError):
+        yield wrong("config", str(config), f"edit {named}" if named else None)
+    else:
+        yield good("config", where)
+
+
+def _home(patient: Patient) -> Iterator[Finding]:
+    home = patient.home
+    try:
+        found = home.stat()
+    except FileNotFoundError:
+        yield good("home", f"{home} is not there yet; `turnlane serve` makes it")
+        return
+    except OSError as error:
+        yield wrong("home", f"{home} cannot be looked into: {error.strerror}")
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        yield wrong("home", f"{home} is no directory", "set TURNLANE_HOME to another place")
+    elif found.st_uid != os.getuid():
+        yield wrong(
+            "home", f"{home} belongs to another user", "set TURNLANE_HOME to a place of yours"
+        )
+    elif not os.access(home, os.W_OK | os.X_OK):
+        yield wrong("home", f"{home} cannot be written", f"chmod u+rwx {home}")
+    elif stat.S_IMODE(found.st_mode) & 0o077:
+        yield warning("home", f"others may look into {home}", f"chmod 700 {home}")
+    else:
+        yield good("home", str(home))
+
+
+def _modes(patient: Patient) -> Iterator[Finding]:
+    """Files with secrets, or about them, are their owner's alone."""
+    paths = [patient.home / name for name in PRIVATE]
+    secrets = patient.home / SECRETS_NAME
+    if secrets.is_dir():
+        paths += sorted(secrets.iterdir())
+    for account, spec in specs_of(patient).items():
+        for named in (spec.auth_json, (spec.key or "").removeprefix("file:")):
+            if named and not named.startswith("env:"):
+                path = Path(named).expanduser()
+                if not path.exists():
+                    yield wrong(
+                        "secrets",
+                        f"{path} of account {account} is not there",
+                        _again(account, spec),
+                    )
+                paths.append(path)
+    open_ones = [path for path in dict.fromkeys(paths) if _is_open(path)]
+    for path in open_ones:
+        yield wrong("secrets", f"{path} can be read by others", f"chmod 600 {path}")
+    if not open_ones:
+        yield good("secrets", "every file with a secret is its owner's alone")
+
+
+def _again(account: str, spec: AccountSpec) -> str:
+    if spec.kind == "chatgpt":
+        return f"sign in again (codex login), then turnlane accounts import {account}"
+    return f"turnlane accounts add {account}"
+
+
+def _is_open(path: Path) -> bool:
+    try:
+        return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
+    except OSError:
+        return False
+
+
+def _lock(patient: Patient) -> Finding:
+    held_by = holder(patient.home)
+    if held_by is None:
+        return good("lock", "free: no turnlane holds this home")
+    if patient.seen.running is None:
+        return wrong(
+            "lock",
+            f"pid {held_by} holds this home and does not answer",
+            f"kill {held_by}, then turnlane serve",
+        )
+    return good("lock", f"held by the turnlane that answers, pid {held_by}")
+
+
+def _port(patient: Patient) -> Finding:
+    if patient.seen.serving:
+        return good("port", f"{patient.seen.url} is answered by this turnlane")
+    if isinstance(patient.config, ConfigError):
+        return warning("port", "not looked at: the configuration cannot be read")
+    server = patient.config.server
+    taken = patient.listener(server.host, server.port)
+    where = f"{server.host}:{server.port}"
+    if taken is None:
+        return good("port", f"{where} is free")
+    mend = f"turnlane serve --port {server.port + 1}"
+    whom = "a turnlane with another home" if taken.turnlane else "another program"
+    return wrong("port", f"{where} is taken by {whom}{taken.named}", mend)
+
+
+def _files() -> Finding:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
+        return warning("files", f"only {hard} files may be open", f"ulimit -Hn {FEW_FILES}")
+    return good("files", "enough files may be open")

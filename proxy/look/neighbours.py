@@ -1,0 +1,93 @@
+"""Neighbours: who else is there: what listens on a port, and other turnlanes of this user."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psutil
+
+from proxy.codex.probe import problem_at
+
+CONNECT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who has a port. `pid` is None where that cannot be seen."""
+
+    pid: int | None
+    name: str | None
+    turnlane: bool
+
+    @property
+    def named(self) -> str:
+        """For a sentence: `, pid 7 (python3)`."""
+        if self.pid is None:
+            return ""
+        return f", pid {self.pid}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Another process that serves as turnlane does."""
+
+    pid: int
+
+
+def listener_at(host: str, port: int) -> Listener | None:
+    """Who listens there; None when a connection is refused."""
+    try:
+        socket.create_connection((host, port), CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return None
+    except OSError:
+        return None if port == 0 else Listener(pid=None, name=None, turnlane=False)
+    pid = _pid_at(port)
+    return Listener(pid=pid, name=_name(pid), turnlane=problem_at(port) is None)
+
+
+def neighbours(
+    processes: Callable[[], Iterator[Any]] = psutil.process_iter,
+) -> list[Neighbour] | None:
+    """Other processes of this user that run `turnlane serve`; None if they cannot be listed."""
+    found = []
+    try:
+        for process in processes():
+            try:
+                if process.uids().real == os.getuid() and is_serving(process.cmdline()):
+                    found.append(Neighbour(pid=process.pid))
+            except psutil.Error:
+                continue  # it has ended, or is nobody's business
+    except (psutil.Error, OSError):
+        return None
+    return [each for each in found if each.pid != os.getpid()]
+
+
+def is_serving(words: list[str]) -> bool:
+    """Whether a command line is that of `turnlane serve`, however it was started."""
+    for index, word in enumerate(words[:-1]):
+        name = os.path.basename(word)
+        started = name == "turnlane" or (word == "proxy" and words[index - 1] == "-m")
+        if started and words[index + 1] == "serve":
+            return True
+    return False
+
+
+def _pid_at(port: int) -> int | None:
+    try:
+        connections = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return None
+    for each in connections:
+        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port:
+            return each.pid
+    return None
+
+
+def _name(pid: int | None) -> str | None:
+    try:
+        return None if pid is None else psutil.Process(pid).name()
+    except psutil.Error:
+        return None

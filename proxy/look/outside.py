@@ -1,0 +1,132 @@
+"""Checks of what is around turnlane: other turnlanes, Codex, accounts, upstreams, the clock."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from proxy.accounts.spec import AccountSpec
+from proxy.codex.adoption import State
+from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
+from proxy.codex.files import Disk
+from proxy.errors import ConfigError
+from proxy.look.finding import Finding, Level, Patient, good, specs_of, warning, wrong
+from proxy.upstream.http import CHATGPT_URL, OPENAI_URL
+
+CLOCK_SECONDS: Final = 60.0
+"""A clock further off than this expires tokens too early or too late."""
+
+
+def outside(patient: Patient) -> Iterator[Finding]:
+    """The network comes last."""
+    yield from _neighbours(patient)
+    yield from _codex(patient)
+    yield from _accounts(patient)
+    yield from _upstreams(patient)
+
+
+def _neighbours(patient: Patient) -> Iterator[Finding]:
+    """The ledger is of one process: two of them on the same accounts are not bounded together."""
+    found = patient.neighbours()
+    if found is None:
+        yield warning("others", "the list of processes cannot be read")
+        return
+    running = patient.seen.running or {}
+    ours = {running.get("pid"), *(each["pid"] for each in running.get("draining", []))}
+    others = [each for each in found if each.pid not in ours]
+    for other in others:
+        yield warning(
+            "others",
+            f"another turnlane runs, pid {other.pid}: limits hold for each by itself",
+            f"kill {other.pid}, unless it is meant to be there",
+        )
+    if not others:
+        yield good("others", "no other turnlane of this user")
+
+
+def _codex(patient: Patient) -> Iterator[Finding]:
+    where, seen = codex_home(patient.environment), patient.seen
+    if not where.is_dir():
+        yield warning(
+            "Codex", f"{where} is not there: Codex was never started, or CODEX_HOME is set"
+        )
+        return
+    reading = read_codex(Disk(), where)
+    if reading.problem is not None:
+        yield wrong(
+            "Codex", f"{where / CONFIG_NAME}: {reading.problem}", f"edit {where / CONFIG_NAME}"
+        )
+        return
+    for bypass in reading.bypasses:
+        yield warning("Codex", bypass, "turnlane codex show")
+    routing = seen.routing
+    if routing.state is State.NOT_APPLICABLE:
+        yield warning("Codex", routing.why, "turnlane codex on" if seen.serving else None)
+    elif not seen.serving:
+        yield wrong(
+            "Codex",
+            "it points at turnlane, and none serves",
+            "turnlane serve, or turnlane codex off",
+        )
+    elif routing.stale:
+        pids = " ".join(str(client.pid) for client in routing.stale)
+        yield warning("Codex", f"older than its routing: {pids}", "end these and start Codex anew")
+    elif routing.state is State.UNKNOWN:
+        yield warning("Codex", routing.why, "turnlane codex show")
+    else:
+        yield good("Codex", routing.why)
+
+
+def _accounts(patient: Patient) -> Iterator[Finding]:
+    accounts: list[dict[str, Any]] = (patient.seen.running or {}).get("accounts", [])
+    mends = {
+        "invalid": "turnlane accounts test {id}",
+        "paused": "turnlane accounts resume {id}",
+        "spent": None,
+        "troubled": "turnlane accounts test {id}",
+        "plan": None,
+    }
+    for each in accounts:
+        about, standing = f"account {each['id']}", each["standing"]
+        if standing == "ready":
+            yield good(about, "ready")
+            continue
+        mend = mends.get(standing)
+        level = Level.WRONG if standing == "invalid" else Level.WARNING
+        yield Finding(
+            about=about,
+            level=level,
+            said="its credential was refused" if standing == "invalid" else standing,
+            mend=None if mend is None else mend.format(**each),
+        )
+
+
+def _upstreams(patient: Patient) -> Iterator[Finding]:
+    for url in _urls(patient):
+        reached = patient.reach(url)
+        if reached.problem is not None:
+            yield wrong(
+                "upstream", f"{url}: {reached.problem}", "check the network, or upstream.url"
+            )
+            continue
+        yield good("upstream", f"{url} answers in {reached.seconds * 1000:.0f} ms")
+        off = reached.clock_off_seconds
+        if off is not None and abs(off) > CLOCK_SECONDS:
+            yield wrong(
+                "clock",
+                f"this machine's clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}",
+                "timedatectl set-ntp true",
+            )
+        elif off is not None:
+            yield good("clock", "agrees with the upstream's")
+
+
+def _urls(patient: Patient) -> list[str]:
+    config = patient.config
+    if isinstance(config, ConfigError):
+        return []
+    specs = specs_of(patient).values()
+    urls = [spec.url or config.upstream.url or _provider(spec) for spec in specs]
+    return list(dict.fromkeys(urls or [config.upstream.url or OPENAI_URL]))
+
+
+def _provider(spec: AccountSpec) -> str:
+    return CHATGPT_URL if spec.kind == "chatgpt" else OPENAI_URL

@@ -1,0 +1,21 @@
+"""Past: the last hour of a home, from the process that has it in memory, or from its journal."""
+
+from pathlib import Path
+
+import msgspec
+
+from proxy.control import NotRunning, ask
+from proxy.errors import ConfigError
+from proxy.hour import MOST_RECORDS, Past, past
+from proxy.store import newest
+
+
+def past_of(home: Path, now: float) -> Past:
+    """Changes no file, which reading a journal in use would. Raises ConfigError for a journal that
+    cannot be read."""
+    try:
+        said = ask(home, {"command": "past"})
+        return msgspec.convert(said.get("past"), Past)
+    except (NotRunning, ConfigError, msgspec.ValidationError):
+        records = [record for _, record in newest(home, MOST_RECORDS, untouched=True)]
+        return past(records, now)
