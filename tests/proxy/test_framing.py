@@ -106,6 +106,29 @@ def test_chunks_that_cannot_be_read_cut_the_stream(written: bytes, size: int) ->
     assert not framing.done
 
 
+@pytest.mark.parametrize("size", [1, 700, 100_000])
+@pytest.mark.parametrize(
+    "part",
+    [b"x" * 30, b"1\r\n2\r\n3\r\n", b"\r\n0\r\n\r\n", b"\r\n5\r\nhello", b"\r\n\r\n"],
+    ids=repr,
+)
+def test_many_chunks_in_one_read_come_out_whole_whatever_they_hold(part: bytes, size: int) -> None:
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(part) + n, part + b"y" * n) for n in range(200))
+    written = chunks + b"0\r\n\r\n"
+    framing = Chunked()
+    got = read(framing, [written[i : i + size] for i in range(0, len(written), size)])
+
+    assert got == b"".join(part + b"y" * n for n in range(200))
+    assert (framing.done, framing.excess, framing.error) == (True, False, None)
+
+
+def test_many_chunks_behind_the_end_are_no_part_of_it() -> None:
+    framing = Chunked()
+
+    assert framing.feed(b"2\r\nab\r\n0\r\n\r\n" + b"2\r\ncd\r\n" * 1000) == b"ab"
+    assert (framing.done, framing.excess) == (True, True)
+
+
 def test_what_comes_before_chunks_that_cannot_be_read_is_still_good() -> None:
     framing = Chunked()
 
