@@ -20,7 +20,7 @@ from proxy.errors import UpstreamCut
 from proxy.headers import Headers, find
 from proxy.runtime import Runtime
 from proxy.upstream.base import Failure, UpstreamReply, UpstreamRequest
-from proxy.upstream.http import CHATGPT_URL
+from proxy.upstream.target import CHATGPT_URL
 
 logger = logging.getLogger("turnlane")
 

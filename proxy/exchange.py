@@ -9,7 +9,7 @@ from lifecycle import Lease
 from proxy.headers import find
 from proxy.outbox import Ended, Outcome
 from proxy.upstream.base import Headers, UpstreamReply, UpstreamRequest
-from proxy.upstream.sse import Event
+from proxy.upstream.sse import Noted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Exchange(Protocol):
         """The request, once the client has sent all of it; or why there is none."""
         ...
 
-    def observe(self, event: Event) -> None:
-        """Called for every event on its way, the terminal one included."""
+    def observe(self, event: Noted) -> None:
+        """Called for every event that is noted, the terminal one included."""
         ...
 
     def cause(self) -> Outcome:

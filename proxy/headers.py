@@ -1,7 +1,7 @@
 """Which headers travel in each direction, pure: allow-lists, and what frames turn into.
 
 Rules for this file: a header that is named in no table does not travel. Names are lower case, as
-hypercorn and httpx hand them over.
+hypercorn and `proxy.upstream` hand them over.
 """
 
 import math

@@ -19,7 +19,7 @@ import trio
 from proxy.errors import ClientStalled
 from proxy.responses import UNKNOWN_USAGE, Usage
 from proxy.upstream.base import Failure, Headers
-from proxy.upstream.sse import Event
+from proxy.upstream.sse import Batch, Event
 
 
 class Outcome(StrEnum):
@@ -90,7 +90,7 @@ class Ended:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     head: Head | None
-    events: Sequence[Event]
+    batches: Sequence[Batch]
     ended: Ended | None
 
 
@@ -99,14 +99,15 @@ class Outbox:
         self._limit = limit_bytes
         self._stall_seconds = stall_seconds
         self._head: Head | None = None
-        self._events: list[Event] = []
+        self._batches: list[Batch] = []
         self._size = 0
         self.injected = 0
         """Events of our own that the writer has not taken."""
         self._ended: Ended | None = None
         self._discarded = False
         self._writing_since: float | None = None
-        self._filled = trio.lowlevel.ParkingLot()
+        self._writer: trio.lowlevel.Task | None = None
+        """It waits for something to take."""
         self._drained = trio.lowlevel.ParkingLot()
 
     @property
@@ -118,23 +119,23 @@ class Outbox:
         if not self._discarded:
             self._head = head
 
-    async def put(self, events: Sequence[Event]) -> None:
+    async def put(self, batch: Batch) -> None:
         """Add events. Raises ClientStalled when there is no room and the writer is stuck."""
-        self._add(events)
+        self._add(batch)
         if self._size > self._limit:
             await self._wait_drained(self._limit)
 
-    def inject(self, events: Sequence[Event]) -> None:
-        """Add events of our own, whatever the limit: they are small, and `injected` counts them."""
-        self.injected += len(events)
-        self._add(events)
+    def inject(self, frame: bytes) -> None:
+        """Add an event of our own, whatever the limit: it is small, and `injected` counts it."""
+        self.injected += 1
+        self._add(Batch(frame, (frame,)))
 
-    def _add(self, events: Sequence[Event]) -> None:
+    def _add(self, batch: Batch) -> None:
         if self._discarded:
             return
-        self._events.extend(events)
-        self._size += sum(len(event.raw) for event in events)
-        self._filled.unpark_all()
+        self._batches.append(batch)
+        self._size += len(batch.raw)
+        self._wake_writer()
 
     async def wait_taken(self) -> None:
         """Until the writer has taken the last byte. Raises ClientStalled."""
@@ -142,7 +143,7 @@ class Outbox:
 
     def discard(self) -> None:
         """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
-        self._events, self._size, self._head, self.injected = [], 0, None, 0
+        self._batches, self._size, self._head, self.injected = [], 0, None, 0
         self._discarded = True
         self._drained.unpark_all()
 
@@ -150,20 +151,37 @@ class Outbox:
         """Set how the turn ended. The first word stands."""
         if self._ended is None:
             self._ended = ended
-            self._filled.unpark_all()
+            self._wake_writer()
 
     async def take(self) -> Taken:
         """Everything there is; waits while there is nothing."""
         self._writing_since = None
         try:
-            while not self._events and self._ended is None:
-                await self._filled.park()
+            while not self._batches and self._ended is None:
+                await self._wait_filled()
         finally:  # a writer that will not wait any longer has a filler to write
             self._writing_since = trio.current_time()
-        taken = Taken(head=self._head, events=self._events, ended=self._ended)
-        self._head, self._events, self._size, self.injected = None, [], 0, 0
-        self._drained.unpark_all()
+        taken = Taken(head=self._head, batches=self._batches, ended=self._ended)
+        self._head, self._batches, self._size, self.injected = None, [], 0, 0
+        if self._drained:
+            self._drained.unpark_all()
         return taken
+
+    async def _wait_filled(self) -> None:
+        """There is one writer, so this is a parking lot for one, at a third of the cost."""
+        assert self._writer is None, "an outbox has one writer"
+        self._writer = trio.lowlevel.current_task()
+
+        def give_up(_: object) -> trio.lowlevel.Abort:
+            self._writer = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(give_up)
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            trio.lowlevel.reschedule(writer)
 
     def stalled_seconds(self) -> float:
         """For how long the writer has been busy with what it took last."""

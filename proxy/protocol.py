@@ -150,6 +150,9 @@ class Protocol(H11Protocol):
 
     _left: int | None = None
     _bodiless = False
+    _modern = True
+    chunked = False
+    """The answer that has begun is sent in chunks."""
 
     @property
     def answered(self) -> bool:
@@ -160,6 +163,8 @@ class Protocol(H11Protocol):
         if isinstance(event, Response):
             length = b"0" if self._bodiless else dict(event.headers).get(b"content-length")
             self._left = None if length is None else int(length)
+            empty = self._bodiless or event.status_code in (204, 304)
+            self.chunked = length is None and self._modern and not empty
         elif isinstance(event, Body) and self._left is not None:
             self._left -= len(event.data)
         await super().stream_send(event)
@@ -167,6 +172,7 @@ class Protocol(H11Protocol):
     async def _check_protocol(self, event: h11.Request) -> None:
         self._left = None
         self._bodiless = event.method == b"HEAD"
+        self._modern = event.http_version >= b"1.1"
         upgrade = b""
         size = len(event.target)
         for name, value in event.headers:

@@ -13,7 +13,7 @@ from proxy.headers import downward, find
 from proxy.outbox import Ended, Head, Outbox, Outcome, Rejected
 from proxy.responses import complete_usage
 from proxy.upstream.base import Failure, UpstreamReply
-from proxy.upstream.sse import Event, Splitter
+from proxy.upstream.sse import RATE_LIMITS, Batch, Noted, Splitter, batch_of
 
 REJECTION_BYTES = 2**20
 """An upstream's error body is read up to here; what a person or a client reads is far less."""
@@ -21,8 +21,8 @@ REJECTION_SECONDS = 10.0
 """Its end is waited for no longer: a client that could try again later is waiting, too."""
 LINGER_SECONDS = 0.005
 """The end of a body nearly always comes with its last event; reading it keeps the connection."""
-
-RATE_LIMITS: Final = "codex.rate_limits"
+SLACK: Final = 1 / 256
+"""Of the silence that an upstream may keep: so much sooner it may be taken to be over."""
 
 _OUTCOMES: Final = MappingProxyType(
     {
@@ -71,40 +71,43 @@ class Relay:
 
     async def _stream(self) -> Ended | Failure:
         splitter = Splitter()
-        early: list[Event] = []  # comments before the first event commit to nothing
+        early = b""  # comments before the first event commit to nothing
         while True:
             chunk = await self.reply.read()
-            events = splitter.feed(chunk) if chunk else splitter.close()
+            batch = batch_of(splitter.feed(chunk) if chunk else splitter.close())
             self.progress.bytes_down += len(chunk)
-            if self.progress.committed_at is None and events:
-                events = early + events
-                if all(event.data is None for event in events):
-                    early, events = events, []
+            if self.progress.committed_at is None:
+                if early:
+                    batch = batch._replace(raw=early + batch.raw)
+                if not batch.data and batch.final is None:
+                    early, batch = batch.raw, Batch(b"")
                 else:
                     self._commit()
-            if events and (ended := await self._forward(events)) is not None:
+            if (ended := await self._forward(batch)) is not None:
                 return ended
             if not chunk:
                 return cut(self.progress, "the stream ended without a terminal event")
             if self.progress.committed_at is not None:
                 self._still_patient()
 
-    async def _forward(self, events: list[Event]) -> Ended | None:
-        for index, event in enumerate(events):
+    async def _forward(self, batch: Batch) -> Ended | None:
+        for event in batch.noted:
             self.exchange.observe(event)
             if event.type == RATE_LIMITS and self.progress.serving is not None:
-                self.progress.serving.learn_event(event.data or b"")
-            if event.terminal:
-                final, usage = complete_usage(event)
-                outcome = _OUTCOMES[event.type]
-                ended = Ended(outcome=outcome, final=final, usage=usage)
-                self.progress.ended = ended  # from here it has ended, even if cancelled
-                if index:
-                    await self.outbox.put(events[:index])
-                await self._linger()
-                return ended
-        await self.outbox.put(events)
-        return None
+                self.progress.serving.learn_event(event.data)
+        final = batch.final
+        if final is None:
+            if batch.raw:
+                await self.outbox.put(batch)
+            return None
+        self.exchange.observe(Noted(final.type, final.data or b""))
+        mended, usage = complete_usage(final)
+        ended = Ended(outcome=_OUTCOMES[final.type], final=mended, usage=usage)
+        self.progress.ended = ended  # from here it has ended, even if cancelled
+        if batch.raw:
+            await self.outbox.put(batch)
+        await self._linger()
+        return ended
 
     async def _whole(self) -> Ended:
         while chunk := await self.reply.read():
@@ -112,7 +115,7 @@ class Relay:
                 self._commit()
             self._still_patient()
             self.progress.bytes_down += len(chunk)
-            await self.outbox.put([Event(chunk, None, "")])
+            await self.outbox.put(Batch(chunk))
         if self.progress.committed_at is None:
             self._commit()
         return Ended(outcome=Outcome.COMPLETED)
@@ -145,4 +148,8 @@ class Relay:
         self.outbox.begin(Head(status=self.reply.status, headers=downward(self.reply.headers)))
 
     def _still_patient(self) -> None:
-        self.progress.patience.deadline = trio.current_time() + self.silence_seconds
+        """Nearly exact: to move a deadline costs as much as all else that an event needs here."""
+        patience = self.progress.patience
+        until = trio.current_time() + self.silence_seconds
+        if until - patience.deadline > self.silence_seconds * SLACK or patience.deadline > until:
+            patience.deadline = until

@@ -1,7 +1,9 @@
 """Wire: accepted streams, every write to a client bounded; and WebSocket frames as bytes."""
 
 import logging
-from collections.abc import Sequence
+import os
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -12,6 +14,9 @@ logger = logging.getLogger("turnlane")
 ACCEPT_AGAIN_SECONDS: Final = 0.1
 DROPPED_BYTES: Final = 65536
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
+_SHORT: Final = tuple(bytes((_TEXT, size)) for size in range(126))
+_MEDIUM: Final = struct.Struct(">BBH").pack
+_LONG: Final = struct.Struct(">BBQ").pack
 
 
 async def next_stream(listener: trio.SocketListener) -> trio.SocketStream:
@@ -28,8 +33,14 @@ class Wire:
     """A trio.SocketStream as hypercorn uses it. A write that makes no progress for
     `stall_seconds` closes the connection: hypercorn shields its writes, nothing else ends them."""
 
-    def __init__(self, stream: trio.SocketStream, stall_seconds: float) -> None:
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        stall_seconds: float,
+        attempt: Callable[[int, bytes], int] = os.write,
+    ) -> None:
         self._stream = stream
+        self._attempt = attempt
         self._stall_seconds = stall_seconds
         self._shut = False
         self._reading = trio.CancelScope()
@@ -41,6 +52,15 @@ class Wire:
             with trio.CancelScope() as self._reading:
                 return await self._stream.receive_some(max_bytes)
         raise trio.ClosedResourceError("our side is shut")
+
+    def write(self, data: bytes) -> bytes:
+        """Write what the kernel takes at once; brings the rest. Raises trio.BrokenResourceError."""
+        try:
+            return data[self._attempt(self.socket.fileno(), data) :]
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise trio.BrokenResourceError from error
 
     async def send_all(self, data: bytes) -> None:
         """Raises trio.BrokenResourceError when the peer is gone or has stalled."""
@@ -89,10 +109,10 @@ def text_frames(messages: Sequence[bytes]) -> bytes:
     for message in messages:
         size = len(message)
         if size < 126:
-            parts.append(bytes((_TEXT, size)))
+            parts.append(_SHORT[size])
         elif size < 65536:
-            parts.append(bytes((_TEXT, 126)) + size.to_bytes(2, "big"))
+            parts.append(_MEDIUM(_TEXT, 126, size))
         else:
-            parts.append(bytes((_TEXT, 127)) + size.to_bytes(8, "big"))
+            parts.append(_LONG(_TEXT, 127, size))
         parts.append(message)
     return b"".join(parts)

@@ -9,12 +9,13 @@ import msgspec
 
 from proxy.headers import find, turnlane_key
 from proxy.ingress import replies
+from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.ask import from_headers
 from proxy.ingress.body import Body
 from proxy.ingress.caller import NOBODY, Stranger, caller
 from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
 from proxy.ingress.deny import deny
-from proxy.ingress.http import Receive, Scope, Send, answer_early, serve_responses
+from proxy.ingress.http import answer_early, serve_responses
 from proxy.ingress.models import serve_models
 from proxy.ingress.origin import foreign
 from proxy.ingress.reasons import refusal

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from proxy.headers import find
-from proxy.ingress.http import Scope, Send
+from proxy.ingress.asgi import Scope, Send
 
 _EXPOSED: Final = (
     b"retry-after, x-turnlane-refusal, x-request-id, openai-model, openai-processing-ms, "

@@ -1,9 +1,9 @@
 """deny: refuse a WebSocket before it is one, with a plain HTTP response."""
 
 from proxy.ingress import replies
+from proxy.ingress.asgi import Scope, Send
 from proxy.ingress.ask import from_headers
 from proxy.ingress.caller import NOBODY
-from proxy.ingress.http import Scope, Send
 from proxy.ingress.reasons import refusal
 from proxy.runtime import Runtime
 

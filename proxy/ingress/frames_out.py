@@ -19,7 +19,9 @@ def frames_of(runtime: Runtime, taken: Taken, identity: Identity) -> list[bytes]
     if taken.head is not None:
         made = (metadata_event(taken.head.headers), rate_limits_event(taken.head.headers))
         frames.extend(frame for frame in made if frame is not None)
-    frames.extend(_text(event.data) for event in taken.events if event.data)
+    for batch in taken.batches:
+        data = batch.data if batch.raw.isascii() else map(_text, batch.data)
+        frames.extend(filter(None, data))
     if taken.ended is not None:
         last = _last(runtime, taken.ended, identity)
         if last is not None:

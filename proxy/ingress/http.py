@@ -9,34 +9,28 @@ reading can hold. A refused request's body is read on and dropped for a while, s
 is still sending would otherwise never see the answer.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 import trio
 
 from lifecycle import Ask, Lease
 from proxy.exchange import Prepared
-from proxy.headers import find, retry_after, upward
+from proxy.headers import find, upward
 from proxy.ingress import replies
+from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.ask import Identity, from_headers
 from proxy.ingress.body import BadBody, Body, codings, decoded
+from proxy.ingress.peer import Peer
 from proxy.ingress.reasons import refusal
-from proxy.outbox import Ended, Head, Outbox, Outcome, Taken
+from proxy.ingress.writer import Writer, send_no
+from proxy.outbox import Ended, Outbox, Outcome
 from proxy.runtime import Runtime
 from proxy.shallow import UNREADABLE
 from proxy.turns import run_turn
 from proxy.upstream.base import UpstreamRequest
-from proxy.upstream.sse import Event
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-FILLER: Final = b'data: {"type":"keepalive"}\n\n'
-"""A data event: Codex's idle timer does not count SSE comments."""
-
-_GONE: Final = frozenset({Outcome.CLIENT_STALLED, Outcome.SHUTDOWN, Outcome.CLIENT_GONE})
+from proxy.upstream.sse import Noted
 
 
 class _Head(msgspec.Struct):
@@ -89,7 +83,7 @@ class HttpExchange:
             previous_response_id=head.previous_response_id,
         )
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: Noted) -> None:
         """Nothing is remembered of an HTTP stream."""
 
     def cause(self) -> Outcome:
@@ -129,7 +123,8 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
     body = Body(client.body_bytes, announced, runtime.admission.memory)
     exchange = HttpExchange(runtime, scope, body, applied)
     ask = identity.ask(announced)
-    await respond(runtime, ask, exchange, body, identity, receive, send)
+    peer: Peer = scope["state"]["peer"]
+    await respond(runtime, ask, exchange, body, identity, receive, send, peer)
 
 
 async def respond(
@@ -140,6 +135,7 @@ async def respond(
     identity: Identity,
     receive: Receive,
     send: Send,
+    peer: Peer,
 ) -> None:
     client = runtime.config.client
     outbox = Outbox(client.outbox_bytes, client.stall_seconds)
@@ -147,7 +143,7 @@ async def respond(
         async with trio.open_nursery() as parties:
             parties.start_soon(run_turn, runtime, ask, exchange, outbox)
             parties.start_soon(watch, receive, body, parties.cancel_scope)
-            await _Writer(runtime, outbox, body, identity, send).run()
+            await Writer(runtime, outbox, body, identity, send, peer).run()
             parties.cancel_scope.cancel()
     finally:
         body.discard()  # what came early was held outside the lease
@@ -175,115 +171,6 @@ async def while_watching(
         parties.start_soon(watch, receive, body, parties.cancel_scope)
         await work(*arguments)
         parties.cancel_scope.cancel()
-
-
-async def send_no(runtime: Runtime, body: Body, send: Send, no: replies.No) -> None:
-    body.discard()
-    unread = not body.complete.is_set()
-    await send_whole(runtime, body, send, replies.http_form(no, close=unread))
-
-
-async def send_whole(
-    runtime: Runtime, body: Body, send: Send, form: tuple[int, replies.Headers, bytes]
-) -> None:
-    """Write a whole answer. hypercorn closes as soon as it has ended, and closing on unread bytes
-    resets the connection, so the end waits until the client has sent its body or long enough."""
-    status, headers, content = form
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content, "more_body": True})
-    with trio.move_on_after(runtime.config.client.discard_seconds):
-        await body.complete.wait()
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class _Writer:
-    """From the outbox to the client."""
-
-    def __init__(
-        self, runtime: Runtime, outbox: Outbox, body: Body, identity: Identity, send: Send
-    ) -> None:
-        self._runtime = runtime
-        self._outbox = outbox
-        self._body = body
-        self._identity = identity
-        self._send = send
-        self._streaming = False
-
-    async def run(self) -> None:
-        while True:
-            with trio.move_on_after(self._runtime.config.client.filler_seconds) as patience:
-                taken = await self._outbox.take()
-            if patience.cancelled_caught:
-                if self._streaming:
-                    await self._write(FILLER)
-                continue
-            if taken.head is not None:
-                await self._start(taken.head)
-            await self._write(_joined(taken))
-            if taken.ended is not None:
-                await self._finish(taken.ended)
-                return
-
-    async def _start(self, head: Head) -> None:
-        advice = retry_after(head.headers, head.status, self._runtime.wall())
-        headers = [(name, value) for name, value in head.headers if name != b"retry-after"]
-        if advice is not None:
-            headers.append((b"retry-after", b"%d" % advice))
-        await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
-        kind = find(head.headers, b"content-type") or "text/event-stream"
-        self._streaming = kind.startswith("text/event-stream")
-        self._started = True
-
-    _started = False
-
-    async def _write(self, content: bytes) -> None:
-        if content:
-            await self._send({"type": "http.response.body", "body": content, "more_body": True})
-
-    async def _finish(self, ended: Ended) -> None:
-        """The end of the body, or its visible absence: a cut stream has no last chunk."""
-        if ended.outcome in _GONE:
-            return
-        if self._started:
-            if ended.outcome is Outcome.DISPLACED and self._streaming:
-                await self._write(self._displaced())
-            elif ended.final is None and ended.outcome is not Outcome.COMPLETED:
-                return
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-            return
-        if ended.rejected is not None:
-            form = replies.rejected_http(ended.rejected, self._runtime.wall())
-            await send_whole(self._runtime, self._body, self._send, form)
-            return
-        await send_no(self._runtime, self._body, self._send, self._no(ended))
-
-    def _no(self, ended: Ended) -> replies.No:
-        if ended.failure is not None:
-            return replies.failed(ended.failure)
-        if ended.outcome is Outcome.BROKEN:
-            return replies.broken()
-        reason = ended.refusal or "displaced"
-        return refusal(
-            self._runtime,
-            reason,
-            codex=self._identity.codex,
-            transport="http",
-            detail=ended.detail,
-            retry_seconds=ended.retry_seconds,
-            spent=ended.spent,
-        )
-
-    def _displaced(self) -> bytes:
-        no = refusal(self._runtime, "displaced", codex=True, transport="http")
-        return replies.failed_event(no).raw
-
-
-def _joined(taken: Taken) -> bytes:
-    """What arrived together leaves together, the terminal event included."""
-    parts = [event.raw for event in taken.events]
-    if taken.ended is not None and taken.ended.final is not None:
-        parts.append(taken.ended.final.raw)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _content_length(scope: Scope) -> int:

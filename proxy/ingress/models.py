@@ -11,8 +11,10 @@ from proxy.accounts.routes import Withheld
 from proxy.errors import UpstreamCut
 from proxy.headers import downward, for_account, upward
 from proxy.ingress import replies
+from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.body import Body
-from proxy.ingress.http import Receive, Scope, Send, send_whole, while_watching
+from proxy.ingress.http import while_watching
+from proxy.ingress.writer import send_whole
 from proxy.outbox import Rejected
 from proxy.runtime import Runtime
 from proxy.upstream.base import Failure, UpstreamRequest

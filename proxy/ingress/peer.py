@@ -1,4 +1,4 @@
-"""Peer: the connection below a WebSocket, as far as that needs it, and why it is closed."""
+"""Peer: the connection below a handler, as far as that needs it, and why a WebSocket is closed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,5 +21,18 @@ class Peer(Protocol):
         ...
 
     async def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Write text frames in one go."""
+        """Write text frames in one go. Not cancelled half-way."""
+        ...
+
+    @property
+    def chunked(self) -> bool:
+        """The answer that has begun is sent in chunks."""
+        ...
+
+    async def send_chunk(self, content: bytes) -> None:
+        """Write a part of such an answer. Not cancelled half-way."""
+        ...
+
+    def hold(self) -> None:
+        """The next write waits for the one behind it, which is sure to come; both leave as one."""
         ...

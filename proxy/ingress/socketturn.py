@@ -12,7 +12,7 @@ from proxy.outbox import Ended, Outbox, Outcome
 from proxy.responses import interrupted, output_item, response_id
 from proxy.transcript import Said, Transcript, continued, said
 from proxy.upstream.base import UpstreamRequest
-from proxy.upstream.sse import Event
+from proxy.upstream.sse import TERMINAL_TYPES, Noted
 
 _ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INTERRUPTED})
 
@@ -96,13 +96,13 @@ class SocketTurn:
         )
         return Prepared(request=request, model=create.model)
 
-    def observe(self, event: Event) -> None:
-        if event.terminal:
+    def observe(self, event: Noted) -> None:
+        if event.type in TERMINAL_TYPES:
             self.terminal_seen = True
-        elif event.type == "response.output_item.done" and event.data is not None:
+        elif event.type == "response.output_item.done":
             if item := output_item(event.data):
                 self._output.append(said(item))
-        elif event.type == "response.created" and event.data is not None:
+        elif event.type == "response.created":
             self._created = event.data
             self.response_id = response_id(event.data)
 

@@ -20,20 +20,20 @@ import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Waiting
 from proxy.frames import Create, Ignored, Interrupt, read_frame
+from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.ask import from_frame, from_headers
 from proxy.ingress.caller import may_call
 from proxy.ingress.deny import deny
+from proxy.ingress.flow import hand_on
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
-from proxy.ingress.http import Receive, Scope, Send
 from proxy.ingress.kept import Kept
 from proxy.ingress.peer import GOING_AWAY, POLICY, TOO_BIG, TRY_AGAIN_LATER, Close, Peer
 from proxy.ingress.socketturn import SocketTurn
-from proxy.outbox import Ended, Outbox, Outcome
+from proxy.outbox import Ended, Outbox, Outcome, Taken
 from proxy.responses import prewarmed
 from proxy.runtime import Runtime
 from proxy.transcript import Transcript, continued
 from proxy.turns import run_turn
-from proxy.upstream.sse import Event
 
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
@@ -184,7 +184,7 @@ class Socket:
     ) -> None:
         frame = self._no(reason, detail, ask, retry_seconds)
         if self._current is not None and self._current.speaking:
-            self._current.outbox.inject([Event(frame, frame, "")])
+            self._current.outbox.inject(frame)
         else:
             self._to_write.send_nowait(frame)
 
@@ -263,17 +263,16 @@ class Socket:
                     await self._peer.send_frames([frame])
 
     async def _write_turn(self, outbox: Outbox) -> None:
-        while True:
-            with trio.move_on_after(self._runtime.config.client.filler_seconds) as patience:
-                taken = await outbox.take()
-            if patience.cancelled_caught:
-                await self._peer.send_frames([FILLER])
-                continue
+        async def write(taken: Taken) -> bool:
             frames = frames_of(self._runtime, taken, self._identity)
             if frames:
                 await self._peer.send_frames(frames)
-            if taken.ended is not None:
-                return
+            return taken.ended is None
+
+        async def fill() -> None:
+            await self._peer.send_frames([FILLER])
+
+        await hand_on(outbox, write, self._runtime.config.client.filler_seconds, fill)
 
     async def leave_on_drain(self) -> None:
         """Close with 1001 once the door is closed and no turn runs."""

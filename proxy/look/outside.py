@@ -9,7 +9,7 @@ from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
 from proxy.codex.files import Disk
 from proxy.errors import ConfigError
 from proxy.look.finding import Finding, Level, Patient, good, specs_of, warning, wrong
-from proxy.upstream.http import CHATGPT_URL, OPENAI_URL
+from proxy.upstream.target import CHATGPT_URL, OPENAI_URL
 
 CLOCK_SECONDS: Final = 60.0
 """A clock further off than this expires tokens too early or too late."""

@@ -1,16 +1,24 @@
-"""Server-sent events, pure: bytes in any chunking to events, each with its bytes unchanged.
+"""Server-sent events, pure: bytes in any chunking to whole events, each with its bytes unchanged.
 
 Theory of operation
 -------------------
 An event ends at a blank line; line ends may be LF, CRLF or CR, mixed. Nearly every upstream uses
-LF, so a chunk without CR takes the short path: split at two line feeds. With a CR in sight the end
-is searched by a pattern; a CR that is the last byte so far may be half of a CRLF and has to wait.
+LF, so a chunk without CR takes the short path: cut behind the last two line feeds. With a CR in
+sight the end is searched by a pattern; a CR that is the last byte so far may be half of a CRLF and
+has to wait.
+
+What came together stays together, as a batch: its bytes, the data of its events, and the few events
+that anybody looks into. One pattern finds them all when every event has one line of data that
+begins with its type, as in every stream seen. Counting the blank lines and the lines of data shows
+that it has missed nothing; if the counts differ, each event is read by itself, by the standard.
 
 The type of an event is the `type` member of its data. It is the first member in every stream seen,
 so a pattern at the start of the data finds it; anything else is decoded, shallowly.
 """
 
 import re
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +27,9 @@ from proxy.errors import UpstreamCut
 from proxy.shallow import UNREADABLE, members
 
 _BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
+_ANY_BLANK_LINE: Final = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}")
+"""The same in bytes that are known to end with one."""
+_ORDINARY: Final = re.compile(rb'\ndata: ?(\{"type": ?"([^"\\\n]*)"[^\n]*)\n(?=\n)')
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 _LEADING_TYPE: Final = re.compile(rb'\s*\{\s*"type"\s*:\s*"([^"\\]*)"')
 _BOM: Final = b"\xef\xbb\xbf"
@@ -30,6 +41,13 @@ EVENT_BYTES: Final = 64 * 2**20
 TERMINAL_TYPES: Final = frozenset(
     {"response.completed", "response.failed", "response.incomplete", "error"}
 )
+RATE_LIMITS: Final = "codex.rate_limits"
+NOTED_TYPES: Final = TERMINAL_TYPES | {
+    "response.created",
+    "response.output_item.done",
+    RATE_LIMITS,
+}
+_NOTED: Final = frozenset(name.encode() for name in NOTED_TYPES)
 
 
 class Event(NamedTuple):
@@ -44,6 +62,25 @@ class Event(NamedTuple):
         return self.type in TERMINAL_TYPES
 
 
+class Noted(NamedTuple):
+    """An event that a turn looks into."""
+
+    type: str
+    data: bytes
+
+
+class Batch(NamedTuple):
+    """Events that came together: their bytes as they came, and the data of each that has any.
+
+    `final` is the terminal event, which is not part of the batch; what follows it is dropped.
+    """
+
+    raw: bytes
+    data: Sequence[bytes] = ()
+    noted: Sequence[Noted] = ()
+    final: Event | None = None
+
+
 class _Typed(msgspec.Struct):
     type: str = ""
 
@@ -52,7 +89,7 @@ _typed: Final = msgspec.json.Decoder(_Typed)
 
 
 class Splitter:
-    """Feed it what arrives; it returns the events that are complete."""
+    """Feed it what arrives; it returns the bytes of the events that are complete."""
 
     def __init__(self, limit_bytes: int = EVENT_BYTES) -> None:
         self._limit = limit_bytes
@@ -60,51 +97,99 @@ class Splitter:
         self._size = 0
         self._tail = b""
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> bytes:
         """Raises UpstreamCut for an event without an end."""
         if self._rest and not _has_blank_line(seen := self._tail + chunk):
             return self._keep(chunk, seen)
         text = b"".join((*self._rest, chunk)) if self._rest else chunk
-        blocks = text.split(b"\n\n") if b"\r" not in text else _split_any(text)
-        rest = blocks.pop()
-        self._rest = [rest] if rest else []
+        end = _last_end(text)
+        if end == len(text):
+            if self._rest:
+                self._rest, self._size, self._tail = [], 0, b""
+            return text
+        rest = text[end:]
+        self._rest = [rest]
         self._size, self._tail = len(rest), rest[-_LOOK_BACK:]
-        return [_event(block) for block in blocks] if b"\r" in text else _events(blocks)
+        return text[:end]
 
-    def _keep(self, chunk: bytes, seen: bytes) -> list[Event]:
+    def _keep(self, chunk: bytes, seen: bytes) -> bytes:
         """No event ends here. A long one is searched in pieces, and joined once, at its end."""
         self._rest.append(chunk)
         self._tail = seen[-_LOOK_BACK:]
         self._size += len(chunk)
         if self._size > self._limit:
             raise UpstreamCut(f"an event of more than {self._limit} bytes")
-        return []
+        return b""
 
-    def close(self) -> list[Event]:
+    def close(self) -> bytes:
         """The stream has ended: whole data that is left is an event, and gets its blank line.
         A client would drop it without one, and half an event is none, whatever its type says."""
-        event = _event(b"".join(self._rest) + b"\n\n")
+        text = b"".join(self._rest) + b"\n\n"
+        event = _event(text)
         self._rest, self._tail = [], b""
-        return [event] if event.type and _is_whole(event.data) else []
+        return text if event.type and _is_whole(event.data) else b""
+
+
+def batch_of(text: bytes) -> Batch:
+    """The events in what a splitter returned, up to the terminal one."""
+    if not text:
+        return Batch(b"")
+    lines = b"\n" + text
+    found = _ORDINARY.findall(lines)
+    if not len(found) == text.count(b"\n\n") == lines.count(b"\ndata:") or b"\r" in text:
+        return _batch_of_any(events_of(text))
+    data = [data for data, _ in found]
+    if _NOTED.isdisjoint([kind for _, kind in found]):
+        return Batch(text, data)
+    noted = [Noted(kind.decode(), data) for data, kind in found if kind in _NOTED]
+    ends = sum(note.type in TERMINAL_TYPES for note in noted)
+    if not ends:
+        return Batch(text, data, noted)
+    if ends > 1 or found[-1][1].decode("utf-8", "replace") not in TERMINAL_TYPES:
+        return _batch_of_any(events_of(text))  # something comes behind the end
+    start = text.rfind(b"\n\n", 0, -2) + 2 if len(data) > 1 else 0
+    final = Event(text[start:], data.pop(), noted.pop().type)
+    return Batch(text[:start], data, noted, final)
+
+
+def events_of(text: bytes) -> list[Event]:
+    """The same, one by one."""
+    if b"\r" not in text:
+        return [_event(block + b"\n\n") for block in text.split(b"\n\n")[:-1]]
+    ends = [match.end() for match in _ANY_BLANK_LINE.finditer(text)]
+    return [_event(text[start:end]) for start, end in pairwise((0, *ends))]
+
+
+def _batch_of_any(events: list[Event]) -> Batch:
+    raw: list[bytes] = []
+    data: list[bytes] = []
+    noted: list[Noted] = []
+    for event in events:
+        if event.terminal:
+            return Batch(b"".join(raw), data, noted, event)
+        raw.append(event.raw)
+        if event.data is not None:
+            data.append(event.data)
+            if event.type in NOTED_TYPES:
+                noted.append(Noted(event.type, event.data))
+    return Batch(b"".join(raw), data, noted)
 
 
 def _has_blank_line(text: bytes) -> bool:
     return _BLANK_LINE.search(text) is not None if b"\r" in text else b"\n\n" in text
 
 
-def _split_any(text: bytes) -> list[bytes]:
-    blocks = []
-    start = 0
-    for match in _BLANK_LINE.finditer(text):
-        blocks.append(text[start : match.end()])
-        start = match.end()
-    blocks.append(text[start:])
-    return blocks
-
-
-def _events(blocks: list[bytes]) -> list[Event]:
-    """The short path: LF only, and the blank line is not part of the blocks."""
-    return [_event(block + b"\n\n") for block in blocks]
+def _last_end(text: bytes) -> int:
+    """Where the last whole event ends; 0 if there is none."""
+    if b"\r" in text:
+        return max((match.end() for match in _BLANK_LINE.finditer(text)), default=0)
+    end = text.rfind(b"\n\n") + 2
+    if end < 2:
+        return 0
+    if text[end - 3 : end - 2] != b"\n":
+        return end
+    run = end - len(text[:end].rstrip(b"\n"))  # an odd one out begins the next event
+    return end - run % 2
 
 
 def _event(raw: bytes) -> Event:

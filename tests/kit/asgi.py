@@ -2,7 +2,8 @@
 
 Three of its manners matter here. `receive` comes from a queue of 10. `send` takes a lock, where it
 can be cancelled, and then writes shielded, so a client that stops reading holds its writer. And
-`send` to a client that has left does nothing.
+`send` to a client that has left does nothing. Each is also the `Peer` below the app, whose writes
+cannot be cancelled at all.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any
 import trio
 
 from proxy.ingress.app import App
-from proxy.ingress.http import Scope
+from proxy.ingress.asgi import Scope
 
 QUEUE = 10
 PATIENCE_SECONDS = 3600.0
@@ -43,7 +44,7 @@ class Client:
 
     def __init__(self, app: App, scope: Scope, name: str, log: Log) -> None:
         self._app = app
-        self._scope = scope
+        self._scope: Scope = {**scope, "state": {"peer": self}}
         self._name = name
         self._log = log
         self._to_app, self._from_client = trio.open_memory_channel[dict[str, Any]](QUEUE)
@@ -186,6 +187,18 @@ class HttpClient(Client):
         self._to_app.send_nowait({"type": "http.request", "body": body, "more_body": True})
         self._to_app.send_nowait({"type": "http.request", "body": b"", "more_body": False})
 
+    @property
+    def chunked(self) -> bool:
+        return "content-length" not in self.headers
+
+    def hold(self) -> None:
+        """Together or not, it is the same here."""
+
+    async def send_chunk(self, content: bytes) -> None:
+        assert content, "an empty chunk is the end"
+        with trio.CancelScope(shield=True):
+            await self._send({"type": "http.response.body", "body": content, "more_body": True})
+
     async def _send(self, message: Scope) -> None:
         if not await self._write():
             return
@@ -204,12 +217,12 @@ class HttpClient(Client):
 
 
 class SocketClient(Client):
-    """One WebSocket, or the refusal of one; it is also the `Peer` below the app."""
+    """One WebSocket, or the refusal of one."""
 
     _disconnect = "websocket.disconnect"
 
     def __init__(self, app: App, scope: Scope, name: str, log: Log) -> None:
-        super().__init__(app, {**scope, "state": {"peer": self}}, name, log)
+        super().__init__(app, scope, name, log)
         self.accepted = False
         self.closed_with: int | None = None
         self.told: Callable[[int], None] | None = None
@@ -259,8 +272,9 @@ class SocketClient(Client):
         self.told = told
 
     async def send_frames(self, frames: Sequence[bytes]) -> None:
-        if not await self._write():
-            return
+        with trio.CancelScope(shield=True):
+            if not await self._write():
+                return
         assert self.closed_with is None, "nothing follows a close"
         self.writes.append(len(frames))
         for frame in frames:

@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import ClientStalled
 from proxy.outbox import Ended, Head, Outbox, Outcome, Taken
-from proxy.upstream.sse import Event
+from proxy.upstream.sse import Batch
 
 LIMIT = 10
 STALL_SECONDS = 30.0
@@ -16,8 +16,8 @@ HEAD = Head(status=200, headers=[])
 DONE = Ended(outcome=Outcome.COMPLETED)
 
 
-def event(size: int, name: str = "") -> Event:
-    return Event(b"x" * size, name.encode(), name)
+def event(size: int, name: str = "") -> Batch:
+    return Batch(b"x" * size, (name.encode(),))
 
 
 class Watched:
@@ -60,20 +60,21 @@ def outbox() -> Outbox:
 async def test_what_came_together_is_taken_together_and_in_order(outbox: Outbox) -> None:
     a, b, c = event(1, "a"), event(2, "b"), event(3, "c")
     outbox.begin(HEAD)
-    await outbox.put([a, b])
-    await outbox.put([c])
+    await outbox.put(a)
+    await outbox.put(b)
+    await outbox.put(c)
     outbox.end(DONE)
 
-    assert await outbox.take() == Taken(head=HEAD, events=[a, b, c], ended=DONE)
+    assert await outbox.take() == Taken(head=HEAD, batches=[a, b, c], ended=DONE)
 
 
 async def test_nothing_is_taken_twice_but_the_end(outbox: Outbox) -> None:
     outbox.begin(HEAD)
-    await outbox.put([event(1)])
+    await outbox.put(event(1))
     outbox.end(DONE)
     await outbox.take()
 
-    assert await outbox.take() == Taken(head=None, events=[], ended=DONE)
+    assert await outbox.take() == Taken(head=None, batches=[], ended=DONE)
 
 
 @pytest.mark.parametrize("way", ["put", "inject", "end"])
@@ -84,9 +85,9 @@ async def test_taking_waits_for_the_first_thing_that_comes(
     assert taking.waits
     match way:
         case "put":
-            await outbox.put([event(1)])
+            await outbox.put(event(1))
         case "inject":
-            outbox.inject([event(1)])
+            outbox.inject(b"x")
         case "end":
             outbox.end(DONE)
     await wait_all_tasks_blocked()
@@ -107,16 +108,16 @@ async def test_taking_can_be_given_up_and_nothing_is_lost(
 ) -> None:
     with trio.move_on_after(1):
         await outbox.take()
-    await outbox.put([event(1, "a")])
+    await outbox.put(event(1, "a"))
 
-    assert (await outbox.take()).events == [event(1, "a")]
+    assert (await outbox.take()).batches == [event(1, "a")]
 
 
 # The bound.
 
 
 async def test_putting_up_to_the_limit_does_not_wait(outbox: Outbox, nursery: trio.Nursery) -> None:
-    putting = await watch(nursery, lambda: outbox.put([event(4), event(6)]))
+    putting = await watch(nursery, lambda: outbox.put(event(10)))
 
     assert not putting.waits
 
@@ -124,19 +125,19 @@ async def test_putting_up_to_the_limit_does_not_wait(outbox: Outbox, nursery: tr
 async def test_putting_beyond_the_limit_waits_until_it_is_taken(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    putting = await watch(nursery, lambda: outbox.put([event(4), event(7)]))
+    putting = await watch(nursery, lambda: outbox.put(event(11)))
     assert putting.waits
     await trio.sleep(20)
     taken = await outbox.take()
     await wait_all_tasks_blocked()
 
-    assert taken.events == [event(4), event(7)]
+    assert taken.batches == [event(11)]
     assert putting.returned_at == 20
 
 
 async def test_an_outbox_without_room_goes_step_by_step(nursery: trio.Nursery) -> None:
     outbox = Outbox(0, STALL_SECONDS)
-    putting = await watch(nursery, lambda: outbox.put([event(1)]))
+    putting = await watch(nursery, lambda: outbox.put(event(1)))
     assert putting.waits
     await outbox.take()
     await wait_all_tasks_blocked()
@@ -147,7 +148,7 @@ async def test_an_outbox_without_room_goes_step_by_step(nursery: trio.Nursery) -
 async def test_a_writer_that_takes_nothing_for_long_is_stalled(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    putting = await watch(nursery, lambda: outbox.put([event(11)]))
+    putting = await watch(nursery, lambda: outbox.put(event(11)))
     await trio.sleep(100)
 
     assert putting.stalled_at == STALL_SECONDS
@@ -156,27 +157,29 @@ async def test_a_writer_that_takes_nothing_for_long_is_stalled(
 async def test_a_writer_that_takes_something_has_its_time_again(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    putting = await watch(nursery, lambda: outbox.put([event(11)]))
+    putting = await watch(nursery, lambda: outbox.put(event(11)))
     await trio.sleep(20)
     await outbox.take()
-    outbox.inject([event(11)])  # so there is no room again when the putting task looks
+    outbox.inject(b"x" * 11)  # so there is no room again when the putting task looks
     await trio.sleep(100)
 
     assert putting.stalled_at == 20 + STALL_SECONDS
 
 
 async def test_events_of_our_own_have_room_at_any_time(outbox: Outbox) -> None:
-    outbox.inject([event(100, "a")])
-    outbox.inject([event(100, "b")])
+    outbox.inject(b"a" * 100)
+    outbox.inject(b"b" * 100)
 
-    assert (await outbox.take()).events == [event(100, "a"), event(100, "b")]
+    assert (await outbox.take()).batches == [
+        Batch(frame, (frame,)) for frame in (b"a" * 100, b"b" * 100)
+    ]
 
 
 async def test_events_of_our_own_count_against_the_room_of_others(
     outbox: Outbox, nursery: trio.Nursery
 ) -> None:
-    outbox.inject([event(10)])
-    putting = await watch(nursery, lambda: outbox.put([event(1)]))
+    outbox.inject(b"x" * 10)
+    putting = await watch(nursery, lambda: outbox.put(event(1)))
 
     assert putting.waits
 
@@ -184,13 +187,14 @@ async def test_events_of_our_own_count_against_the_room_of_others(
 async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
     outbox: Outbox,
 ) -> None:
-    await outbox.put([event(1)])
-    outbox.inject([event(1), event(1)])
-    outbox.inject([event(1)])
+    await outbox.put(event(1))
+    outbox.inject(b"x")
+    outbox.inject(b"x")
+    outbox.inject(b"x")
     assert outbox.injected == 3
     await outbox.take()
     assert outbox.injected == 0
-    outbox.inject([event(1)])
+    outbox.inject(b"x")
     outbox.discard()
 
     assert outbox.injected == 0
@@ -206,7 +210,7 @@ async def test_an_empty_outbox_is_taken(outbox: Outbox, nursery: trio.Nursery) -
 async def test_the_last_byte_is_waited_for(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    await outbox.put([event(1)])
+    await outbox.put(event(1))
     waiting = await watch(nursery, outbox.wait_taken)
     assert waiting.waits
     await trio.sleep(29)
@@ -219,7 +223,7 @@ async def test_the_last_byte_is_waited_for(
 async def test_the_last_byte_is_not_waited_for_for_ever(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    await outbox.put([event(1)])
+    await outbox.put(event(1))
     waiting = await watch(nursery, outbox.wait_taken)
     await trio.sleep(100)
 
@@ -242,12 +246,12 @@ async def test_a_head_alone_has_no_byte_to_wait_for(outbox: Outbox, nursery: tri
 async def test_an_end_finds_its_place_in_a_full_outbox(
     outbox: Outbox, nursery: trio.Nursery
 ) -> None:
-    putting = await watch(nursery, lambda: outbox.put([event(11)]))
+    putting = await watch(nursery, lambda: outbox.put(event(11)))
     outbox.end(DONE)
 
     assert putting.waits
     assert outbox.ended is DONE
-    assert await outbox.take() == Taken(head=None, events=[event(11)], ended=DONE)
+    assert await outbox.take() == Taken(head=None, batches=[event(11)], ended=DONE)
 
 
 def test_the_first_word_about_the_end_stands(outbox: Outbox) -> None:
@@ -263,23 +267,23 @@ def test_the_first_word_about_the_end_stands(outbox: Outbox) -> None:
 
 async def test_what_is_discarded_is_seen_by_nobody(outbox: Outbox, nursery: trio.Nursery) -> None:
     outbox.begin(HEAD)
-    await outbox.put([event(5)])
+    await outbox.put(event(5))
     outbox.discard()
     outbox.begin(HEAD)
-    outbox.inject([event(50)])
-    putting = await watch(nursery, lambda: outbox.put([event(50)]))
+    outbox.inject(b"x" * 50)
+    putting = await watch(nursery, lambda: outbox.put(event(50)))
     outbox.end(DONE)
 
     assert not putting.waits
-    assert await outbox.take() == Taken(head=None, events=[], ended=DONE)
+    assert await outbox.take() == Taken(head=None, batches=[], ended=DONE)
 
 
 @pytest.mark.parametrize("way", ["put", "wait_taken"])
 async def test_discarding_ends_every_wait_for_room(
     way: str, outbox: Outbox, nursery: trio.Nursery
 ) -> None:
-    outbox.inject([event(11)])
-    call = outbox.wait_taken if way == "wait_taken" else lambda: outbox.put([event(1)])
+    outbox.inject(b"x" * 11)
+    call = outbox.wait_taken if way == "wait_taken" else lambda: outbox.put(event(1))
     waiting = await watch(nursery, call)
     assert waiting.waits
     outbox.discard()
@@ -295,7 +299,7 @@ async def test_a_writer_is_busy_from_taking_to_taking_again(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     assert outbox.stalled_seconds() == 0
-    await outbox.put([event(1)])
+    await outbox.put(event(1))
     await trio.sleep(5)
     assert outbox.stalled_seconds() == 0
     await outbox.take()
@@ -322,7 +326,7 @@ async def test_a_writer_that_gave_up_waiting_is_busy_with_something_else(
 async def test_after_the_end_nobody_minds_how_long_it_writes(
     outbox: Outbox, autojump_clock: MockClock
 ) -> None:
-    await outbox.put([event(1)])
+    await outbox.put(event(1))
     await outbox.take()
     await trio.sleep(7)
     outbox.end(DONE)

@@ -19,7 +19,7 @@ from proxy.responses import (
     response_id,
 )
 from proxy.shallow import members
-from proxy.upstream.sse import Event, Splitter, event_from
+from proxy.upstream.sse import Event, event_from, events_of
 
 DEEP = b'{"response":{"id":"x","usage":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
 COMPLETE = {
@@ -164,7 +164,7 @@ def test_completing_changes_nothing_but_the_usage() -> None:
         "n": 1,
     }
     assert event.type == "response.completed"
-    assert Splitter().feed(event.raw) == [event]
+    assert events_of(event.raw) == [event]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from proxy.errors import UpstreamCut
 from proxy.shallow import UNREADABLE
-from proxy.upstream.sse import EVENT_BYTES, TERMINAL_TYPES, Event, Splitter, event_from, type_of
+from proxy.upstream.sse import (
+    EVENT_BYTES,
+    NOTED_TYPES,
+    TERMINAL_TYPES,
+    Batch,
+    Event,
+    Noted,
+    Splitter,
+    batch_of,
+    event_from,
+    events_of,
+    type_of,
+)
 
 BOM = b"\xef\xbb\xbf"
 CREATED = b'{"type":"response.created","response":{"id":"resp_1"}}'
@@ -31,13 +43,13 @@ STREAMS = st.builds(
 
 def parse(*chunks: bytes) -> list[Event]:
     splitter = Splitter()
-    events = [event for chunk in chunks for event in splitter.feed(chunk)]
-    return events + splitter.close()
+    fed = [event for chunk in chunks for event in events_of(splitter.feed(chunk))]
+    return fed + events_of(splitter.close())
 
 
 def fed(*chunks: bytes) -> list[Event]:
     splitter = Splitter()
-    return [event for chunk in chunks for event in splitter.feed(chunk)]
+    return [event for chunk in chunks for event in events_of(splitter.feed(chunk))]
 
 
 def chunked(stream: bytes, cuts: list[int]) -> list[bytes]:
@@ -139,19 +151,19 @@ def test_events_with_different_line_ends_keep_theirs() -> None:
 def test_a_carriage_return_at_the_end_of_a_chunk_may_be_half_of_a_line_end() -> None:
     splitter = Splitter()
 
-    assert splitter.feed(b"data: 1\r\n\r") == []
-    assert [event.raw for event in splitter.feed(b"\n")] == [b"data: 1\r\n\r\n"]
+    assert splitter.feed(b"data: 1\r\n\r") == b""
+    assert splitter.feed(b"\n") == b"data: 1\r\n\r\n"
 
 
 def test_a_first_chunk_that_only_looks_like_a_bom_is_data() -> None:
     splitter = Splitter()
 
-    assert splitter.feed(b"\xef\xbb") == []
-    assert [event.raw for event in splitter.feed(b"x\ndata: 1\n\n")] == [b"\xef\xbbx\ndata: 1\n\n"]
+    assert splitter.feed(b"\xef\xbb") == b""
+    assert splitter.feed(b"x\ndata: 1\n\n") == b"\xef\xbbx\ndata: 1\n\n"
 
 
 def test_several_events_in_one_chunk_come_out_together() -> None:
-    assert len(Splitter().feed(b"data: 1\n\ndata: 2\n\ndata: 3\n\ndata: unfin")) == 3
+    assert Splitter().feed(b"data: 1\n\ndata: 2\n\ndata: unfin") == b"data: 1\n\ndata: 2\n\n"
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
@@ -165,7 +177,7 @@ def test_a_long_event_in_many_pieces_is_one_event(end: bytes) -> None:
 def test_an_event_without_an_end_is_cut_before_it_fills_the_memory() -> None:
     splitter = Splitter(limit_bytes=1000)
     for _ in range(10):
-        assert splitter.feed(bytes(100)) == []
+        assert splitter.feed(bytes(100)) == b""
 
     with pytest.raises(UpstreamCut, match="more than 1000 bytes"):
         splitter.feed(b"x")
@@ -175,8 +187,8 @@ def test_only_the_unfinished_event_counts_for_that() -> None:
     splitter = Splitter(limit_bytes=1000)
     splitter.feed(bytes(990))
 
-    assert len(splitter.feed(b"\n\nmore")) == 1
-    assert splitter.feed(bytes(996)) == []
+    assert splitter.feed(b"\n\nmore").endswith(b"\n\n")
+    assert splitter.feed(bytes(996)) == b""
 
 
 def test_an_event_as_large_as_codex_takes_is_taken() -> None:
@@ -213,7 +225,73 @@ def test_a_closed_splitter_has_nothing_left() -> None:
     splitter.feed(b"data: " + COMPLETED)
     splitter.close()
 
-    assert splitter.close() == []
+    assert splitter.close() == b""
+
+
+# Batches.
+
+ORDINARY = st.builds(
+    lambda kind, data, space: (
+        b"event: x\ndata:" + space + b'{"type":"' + kind + b'"' + data + b"}\n\n"
+    ),
+    st.sampled_from([b"response.output_text.delta", *(x.encode() for x in sorted(NOTED_TYPES))]),
+    st.sampled_from([b"", b',"delta":"data: x"', b',"delta":"\\n\\ndata: y"', b',"x":"\xc3\xa9"']),
+    st.sampled_from([b"", b" "]),
+)
+ODD = st.sampled_from(
+    [
+        b": note\n\n",
+        b"\n",
+        b"\n\n",
+        b"id: 1\n",
+        b"data: [DONE]\n\n",
+        b"data\n\n",
+        b"data: a\ndata: b\n\n",
+        b'data: a\ndata: {"type":"error"}\n\n',
+        b'xdata: {"type":"error"}\n\n',
+        b'data: {"type":"error"}\nid: 7\n\n',
+        b'data: {"a":1,"type":"response.created"}\n\n',
+        b'data: {"type":"respons\\u0065.created"}\n\n',
+        b'data:  {"type":"error"}\n\n',
+        b'data: {"type":"response.created"}\r\n\r\n',
+        BOM,
+    ]
+)
+
+
+def one_by_one(events: list[Event]) -> Batch:
+    """What a batch of these events has to be."""
+    ends = [index for index, event in enumerate(events) if event.terminal]
+    before = events[: ends[0]] if ends else events
+    return Batch(
+        b"".join(event.raw for event in before),
+        [event.data for event in before if event.data is not None],
+        [Noted(x.type, x.data or b"") for x in before if x.type in NOTED_TYPES],
+        events[ends[0]] if ends else None,
+    )
+
+
+def comparable(batch: Batch) -> tuple[bytes, list[bytes], list[Noted], tuple[object, ...] | None]:
+    """An odd line end between two events may count to either of them."""
+    final = batch.final
+    end = None if final is None else (final.raw.lstrip(b"\n"), final.data, final.type)
+    return batch.raw.rstrip(b"\n"), list(batch.data), list(batch.noted), end
+
+
+@given(st.lists(ORDINARY, max_size=6))
+def test_a_batch_of_ordinary_events_is_what_they_are_one_by_one(blocks: list[bytes]) -> None:
+    text = b"".join(blocks)
+
+    assert comparable(batch_of(text)) == comparable(one_by_one(events_of(text)))
+
+
+@given(st.lists(ORDINARY | ODD, max_size=6))
+def test_a_batch_of_any_events_is_what_they_are_one_by_one(blocks: list[bytes]) -> None:
+    text = Splitter().feed(b"".join(blocks))
+    batch = batch_of(text)
+
+    assert comparable(batch) == comparable(one_by_one(events_of(text)))
+    assert text.startswith(batch.raw + (b"" if batch.final is None else batch.final.raw))
 
 
 # Types.

@@ -90,6 +90,20 @@ class Peer:
         self.sent += bytes(data[:taken])
         return min(taken, len(data))
 
+    def fileno(self) -> int:
+        return 7
+
+    def attempt(self, file: int, data: bytes) -> int:
+        """A write that does not wait."""
+        assert file == self.fileno()
+        seconds, taken = self.sends.popleft()
+        if seconds:
+            raise BlockingIOError
+        if isinstance(taken, OSError):
+            raise taken
+        self.sent += data[:taken]
+        return min(taken, len(data))
+
     def shutdown(self, how: int) -> None:
         self.shut_with.append(how)
         if self.shut_error is not None:
@@ -107,7 +121,25 @@ class Peer:
 
 
 def wired(peer: Peer) -> Wire:
-    return Wire(cast(trio.SocketStream, peer), STALL_SECONDS)
+    return Wire(cast(trio.SocketStream, peer), STALL_SECONDS, peer.attempt)
+
+
+@pytest.mark.parametrize(
+    ("sends", "rest"), [((0, 6), b""), ((0, 4), b"ef"), ((1, 0), b"abcdef")], ids=repr
+)
+def test_a_write_at_once_brings_what_was_not_taken(sends: tuple[float, int], rest: bytes) -> None:
+    peer = Peer(sends)
+
+    assert wired(peer).write(b"abcdef") == rest
+    assert peer.sent + rest == b"abcdef"
+
+
+def test_a_peer_that_is_gone_breaks_the_write_at_once() -> None:
+    gone = ConnectionResetError("gone")
+    with pytest.raises(trio.BrokenResourceError) as raised:
+        wired(Peer((0, gone))).write(b"abc")
+
+    assert raised.value.__cause__ is gone
 
 
 async def test_a_write_goes_on_until_everything_is_taken(autojump_clock: MockClock) -> None:

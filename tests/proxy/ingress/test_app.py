@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from lifecycle import Limits
 from proxy import __version__
 from proxy.config import Server
-from proxy.ingress.http import Scope
+from proxy.ingress.asgi import Scope
 from proxy.outbox import Outcome
 from tests.kit.events import completed, created
 from tests.kit.runtime import HOST, Bench

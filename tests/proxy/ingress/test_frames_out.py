@@ -9,7 +9,7 @@ from proxy.ingress.ask import Identity
 from proxy.ingress.frames_out import FILLER, frames_of, no_frame
 from proxy.outbox import Ended, Head, Outcome, Rejected, Taken
 from proxy.upstream.base import Failure
-from proxy.upstream.sse import Event, event_from
+from proxy.upstream.sse import Batch, Event, event_from
 from tests.proxy.ingress.runtimes import runtime
 
 CREATED = event_from(b'{"type":"response.created"}', "response.created")
@@ -28,7 +28,11 @@ TELLS_NOTHING = (
 def frames(
     *events: Event, head: Head | None = None, ended: Ended | None = None, codex: bool = False
 ) -> list[bytes]:
-    taken = Taken(head=head, events=events, ended=ended)
+    taken = Taken(
+        head=head,
+        batches=[Batch(x.raw, () if x.data is None else (x.data,)) for x in events],
+        ended=ended,
+    )
     return frames_of(runtime(), taken, Identity(codex=codex))
 
 
@@ -52,7 +56,7 @@ def test_comments_and_empty_data_are_no_frames() -> None:
 
 
 def test_a_frame_is_valid_text_whatever_the_upstream_wrote() -> None:
-    assert frames(Event(b"", b"caf\xe9 \xc3\xa9", "")) == ["caf\ufffd é".encode()]
+    assert frames(event_from(b"caf\xe9 \xc3\xa9", "")) == ["caf\ufffd é".encode()]
 
 
 def test_what_the_head_says_goes_before_the_first_event() -> None:

@@ -12,7 +12,7 @@ from proxy.ingress.reasons import refusal
 from proxy.ingress.replies import frame_form, http_form
 from proxy.outbox import Rejected
 from proxy.upstream.base import Failure
-from proxy.upstream.sse import Splitter
+from proxy.upstream.sse import events_of
 from tests.proxy.ingress.runtimes import WALL, runtime
 
 
@@ -71,7 +71,7 @@ def test_a_no_for_a_stream_that_has_begun_is_an_event_whose_words_codex_shows() 
     event = replies.failed_event(no)
 
     assert event.terminal
-    assert Splitter().feed(event.raw) == [event]
+    assert events_of(event.raw) == [event]
     assert event.data is not None
     error = json(event.data)["response"]["error"]
     assert error["code"] == "invalid_prompt"
