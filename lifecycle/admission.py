@@ -29,6 +29,9 @@ from lifecycle.line import Lines, LineStatistics
 from lifecycle.memory import MemoryGate, MemoryStatistics
 from lifecycle.workflows import Workflows, WorkflowsStatistics
 
+RESTART_SECONDS = 2.0
+"""From the end of one process until the next one admits."""
+
 
 def _never_stalled() -> float:
     return 0.0
@@ -85,6 +88,7 @@ class Admission:
         self._given_back = trio.lowlevel.ParkingLot()
         self.door_closed = trio.Event()
         self._drain_ends = 0.0
+        self._succeeded = False
 
     @property
     def memory(self) -> MemoryGate:
@@ -148,9 +152,11 @@ class Admission:
             self._websockets -= 1
             self._given_back.unpark_all()
 
-    def close_door(self, drain_seconds: float) -> None:
-        """Refuse every further ask; what is held runs on for up to `drain_seconds`."""
+    def close_door(self, drain_seconds: float, *, succeeded: bool = False) -> None:
+        """Refuse every further ask; what is held runs on for up to `drain_seconds`. `succeeded`:
+        the next process is there, and admits what is refused here."""
         self._ledger.draining = True
+        self._succeeded = self._succeeded or succeeded
         self._drain_ends = trio.current_time() + drain_seconds
         self._lines.serve()
         self.door_closed.set()
@@ -162,6 +168,11 @@ class Admission:
     @property
     def drain_seconds_left(self) -> float:
         return max(0.0, self._drain_ends - trio.current_time())
+
+    @property
+    def away_seconds(self) -> float:
+        """How long nobody may be there to admit what is refused during a drain."""
+        return 0.0 if self._succeeded else self.drain_seconds_left + RESTART_SECONDS
 
     async def wait_idle(self) -> None:
         """Return when no lease is held and no WebSocket is open."""

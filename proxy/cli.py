@@ -33,6 +33,9 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
     upstream: Annotated[str | None, typer.Option(help="Base URL of the upstream.")] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Follow the one that serves; it drains and ends.")
+    ] = False,
     config: ConfigFile = None,
     codex: Annotated[
         bool, typer.Option("--codex", help="Connect Codex meanwhile; see `turnlane codex`.")
@@ -40,6 +43,7 @@ def serve(
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
     from proxy.codex.command import Place
+    from proxy.launch import read_launch
     from proxy.serve import serve as run
 
     settings = _settings(config, host=host, port=port, upstream=upstream)
@@ -49,7 +53,9 @@ def serve(
     logging.getLogger("httpx").setLevel(logging.WARNING)
     place = Place(home=settings.home, environment=os.environ) if codex else None
     try:
-        trio.run(partial(run, settings, partial(_say_ready, codex), codex=place))
+        launch = read_launch(os.environ, os.getpid(), take_over=take_over)
+        say = partial(_say_ready, codex)
+        trio.run(partial(run, settings, say, codex=place, launch=launch))
     except ConfigError as error:
         complain(error)
 

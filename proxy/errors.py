@@ -2,6 +2,7 @@
 
 ProxyError
   + ConfigError    the operator's: a key of the configuration, or the home directory
+    + HomeTaken    another process holds the home
   + RoutingError   the operator's: Codex's configuration, or the note about it, cannot be used
   + ClientStalled  the client's: it did not drain its outbox in time
   + UpstreamCut    the upstream's: its stream broke before it ended
@@ -21,6 +22,10 @@ class ConfigError(ProxyError):
         super().__init__(f"{key}: {problem}")
         self.key = key
         self.problem = problem
+
+
+class HomeTaken(ConfigError):  # noqa: N818  named by what happened
+    """Another process holds the lock of the home."""
 
 
 class RoutingError(ProxyError):

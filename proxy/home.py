@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import trio
 
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, HomeTaken
 from proxy.shallow import UNREADABLE
 from proxy.wire import next_stream
 
@@ -39,7 +39,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 def locked(home: Path) -> Iterator[str]:
     """Hold the home; brings the path of its control socket.
 
-    Raises ConfigError saying which process has it.
+    Raises HomeTaken saying which process has it, or ConfigError.
     """
     control = control_path(home)
     try:
@@ -52,7 +52,7 @@ def locked(home: Path) -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             problem = f"{home} is in use by the turnlane with pid {_named(lock)}"
-            raise ConfigError("TURNLANE_HOME", problem) from None
+            raise HomeTaken("TURNLANE_HOME", problem) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield control
@@ -89,7 +89,7 @@ async def serve_control(
 ) -> None:
     """Answer commands of this user until cancelled. The caller holds the lock."""
     places = trio.Semaphore(PEERS)
-    with _bound(control) as bound:
+    with bind_unix(control) as bound:
         task_status.started()
         while True:
             await places.acquire()
@@ -98,13 +98,14 @@ async def serve_control(
 
 
 @contextmanager
-def _bound(control: str) -> Iterator[trio.socket.SocketType]:
-    path = Path(control)
+def bind_unix(name: str) -> Iterator[trio.socket.SocketType]:
+    """A socket for this user's own processes, gone at the end. The caller holds the lock."""
+    path = Path(name)
     path.unlink(missing_ok=True)  # left behind by a process that was killed
     plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        plain.bind(control)
+        plain.bind(name)
     finally:
         os.umask(before)
     plain.listen(16)

@@ -7,7 +7,6 @@ signal watcher. It is cancelled when the drain is over.
 import logging
 import resource
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -19,18 +18,21 @@ from proxy.checkup import watch_spent
 from proxy.codex.around import put_back_at_the_end, stay_connected
 from proxy.codex.command import Place
 from proxy.config import Config
-from proxy.config import Server as ServerSettings
 from proxy.control import answer
-from proxy.errors import ConfigError
-from proxy.home import locked, serve_control
+from proxy.handover import Peer, released, wait_next
+from proxy.home import serve_control
+from proxy.launch import Launch
+from proxy.listening import url
 from proxy.runtime import Runtime, open_runtime
+from proxy.seat import Seat, open_seat
 from proxy.server import Server
 
 logger = logging.getLogger("turnlane")
 
-BACKLOG = 1024
 WANTED_FILES = 65536
 """Open files: a WebSocket and its upstream connection are two; a default of 1,024 is soon gone."""
+UNHEARD_SECONDS = 1.0
+"""For clients that were accepted just before the hand-over to say what they want."""
 
 
 async def serve(
@@ -38,41 +40,103 @@ async def serve(
     say: Callable[[str], None],
     *,
     codex: Place | None = None,
+    launch: Launch = Launch(),  # noqa: B008  frozen
     task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until a signal has been drained; `say` is told the base URL once it is ready, and
-    Codex, if there is a `codex`, is connected while it serves.
+    """Serve until a signal, or the next process, has been drained; `say` is told the base URL once
+    it is ready, and Codex, if there is a `codex`, is connected while it has the home.
 
     Raises ConfigError when the home or the address cannot be had.
     """
     _raise_file_limit()
-    with (
-        locked(config.home) as control,
-        put_back_at_the_end(codex),
-        _listen(config.server) as listening,
+    async with (
+        open_seat(config, launch) as seat,
+        open_runtime(seat.config) as runtime,
+        trio.open_nursery() as service,
     ):
-        url = _url(listening)
-        async with open_runtime(config) as runtime, trio.open_nursery() as service:
-            server = Server(runtime)
-            service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
-            commands = partial(_answer, runtime, url)
-            await service.start(serve_control, control, commands, service)
-            service.start_soon(runtime.journal.write)
-            service.start_soon(runtime.opener.refresher.serve, service)
+        server = Server(runtime)
+        service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
+        service.start_soon(runtime.journal.write)
+        service.start_soon(runtime.opener.refresher.serve, service)
+        await service.start(_hold, runtime, seat, server, codex, service)
+        say(url(seat.listening))
+        launch.tell("READY=1")
+        task_status.started(runtime)
+        await seat.ready()
+        await server.drain()
+        service.cancel_scope.cancel()
+
+
+async def _hold(
+    runtime: Runtime,
+    seat: Seat,
+    server: Server,
+    codex: Place | None,
+    service: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """What only the turnlane of a home does: accept, obey commands, write bindings down, lead Codex
+    here. Returns when it has passed the home on, with its drain begun."""
+    following: Peer | None = None
+    here = url(seat.listening)
+    with put_back_at_the_end(codex):
+        async with trio.open_nursery() as holding:
+            commands = partial(_answer, runtime, here)
+            await holding.start(serve_control, seat.control, commands, holding)
+            holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
             if runtime.shelf is not None:
-                service.start_soon(runtime.accounts.write, runtime.shelf)
-            service.start_soon(watch_spent, runtime)
+                holding.start_soon(runtime.accounts.write, runtime.shelf)
+            holding.start_soon(watch_spent, runtime)
             if codex is not None:
-                service.start_soon(stay_connected, codex, url, runtime.admission)
-            say(url)
-            task_status.started(runtime)
-            await server.serve(trio.SocketListener(listening), service)
-            service.cancel_scope.cancel()
+                holding.start_soon(stay_connected, codex, here, runtime.admission)
+            if seat.managed:
+                holding.start_soon(_leave_at_drain, runtime, holding.cancel_scope)
+            task_status.started()
+            refuses = partial(_refuses, runtime, seat)
+            following = await wait_next(seat.control, seat.listening, refuses)
+            holding.cancel_scope.cancel()
+    if runtime.shelf is not None:
+        runtime.accounts.let_go(runtime.shelf)
+    seat.give_up()
+    if following is not None:
+        with following:
+            await _follow(runtime, following)
 
 
-async def _answer(runtime: Runtime, url: str, asked: dict[str, Any]) -> dict[str, Any]:
+async def _answer(runtime: Runtime, here: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Only who listens knows where."""
-    return {"url": url} if asked.get("command") == "url" else await answer(runtime, asked)
+    return {"url": here} if asked.get("command") == "url" else await answer(runtime, asked)
+
+
+async def _leave_at_drain(runtime: Runtime, holding: trio.CancelScope) -> None:
+    """The listener is the service manager's: whoever arrives waits there for the next process."""
+    await runtime.admission.door_closed.wait()
+    holding.cancel()
+
+
+def _refuses(runtime: Runtime, seat: Seat, only_if_draining: bool) -> str | None:
+    if seat.managed:
+        return "which belongs to a service manager: restart it there"
+    if only_if_draining and not runtime.admission.draining:
+        return "which hands over to `turnlane serve --take-over` alone"
+    return None
+
+
+async def _follow(runtime: Runtime, following: Peer) -> None:
+    """Begin the drain once the next process is ready for those who are sent away."""
+    admission = runtime.admission
+    ready = await released(following)
+    with trio.move_on_after(UNHEARD_SECONDS):
+        await admission.door_closed.wait()
+    draining = admission.draining
+    seconds = admission.drain_seconds_left if draining else runtime.config.server.drain_seconds
+    logger.info(
+        "%s; draining for up to %g s",
+        "the next process serves" if ready else "the next process is gone before it was ready",
+        seconds,
+    )
+    admission.close_door(seconds, succeeded=ready)
 
 
 async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:
@@ -87,26 +151,6 @@ async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelS
             seconds = runtime.config.server.drain_seconds
             logger.info("draining for up to %g s; a second signal ends at once", seconds)
             runtime.admission.close_door(seconds)
-
-
-def _listen(server: ServerSettings) -> trio.socket.SocketType:
-    """A listening socket, to be closed by its `with`. Raises ConfigError."""
-    plain = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET)
-    try:
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        plain.bind((server.host, server.port))
-        plain.listen(BACKLOG)
-    except OSError as error:
-        plain.close()
-        where = f"{server.host}:{server.port}"
-        raise ConfigError("server.port", f"cannot listen on {where}: {error}") from error
-    plain.setblocking(False)
-    return trio.socket.from_stdlib_socket(plain)
-
-
-def _url(listening: trio.socket.SocketType) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _raise_file_limit() -> None:

@@ -6,7 +6,8 @@ trio accepts; each connection runs hypercorn's protocol in a handler of its own,
 escapes, so one connection cannot take the server down.
 
 A drain begins when admission's door closes: new asks are refused with the seconds left, idle
-connections go at once and busy ones after their turn, for up to the seconds of the drain.
+connections go at once and busy ones after their turn, for up to the seconds of the drain. Accepting
+goes on meanwhile, so that who asks anew is told, unless somebody else accepts by then.
 """
 
 import logging
@@ -43,10 +44,8 @@ class Server:
         self._open: set[trio.SocketStream] = set()
         self._closed = trio.lowlevel.ParkingLot()
 
-    async def serve(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
-        """Accept into `connections`; returns when a drain is over. Accepting goes on meanwhile:
-        who asks anew is told that turnlane is draining."""
-        connections.start_soon(self._accept, listener, connections)
+    async def drain(self) -> None:
+        """Wait for the door to close; returns when the drain that begins then is over."""
         await self._runtime.admission.door_closed.wait()
         await self._context.terminated.set()  # hypercorn lets idle connections go
         with trio.move_on_after(self._runtime.admission.drain_seconds_left):
@@ -62,8 +61,9 @@ class Server:
         for stream in self._open:
             stream.socket.close()
 
-    async def _accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
-        """Take a place first: with none left, new connections wait in the backlog."""
+    async def accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
+        """Accept into `connections` until cancelled. Take a place first: with none left, new
+        connections wait in the backlog."""
         while True:
             place = object()
             await self._places.acquire_on_behalf_of(place)

@@ -7,6 +7,7 @@ import msgspec
 import trio
 
 from proxy import __version__
+from proxy.drains import drains
 from proxy.runtime import Runtime
 
 BUSIEST_ROOTS = 5
@@ -22,6 +23,7 @@ def status(runtime: Runtime) -> dict[str, Any]:
         "pid": os.getpid(),
         "uptime_seconds": round(trio.current_time() - runtime.started, 3),
         "state": "draining" if runtime.admission.draining else "ready",
+        "draining": msgspec.to_builtins(drains(runtime.config.home)),
         "lanes": msgspec.to_builtins(admission.lanes),
         "turns": msgspec.to_builtins(admission.turns),
         "websockets": msgspec.to_builtins(admission.websockets),

@@ -168,7 +168,7 @@ def refusal(
     rule = _RULES[reason]
     retry, final = rule.retry, rule.final
     if reason == "draining":
-        retry = math.ceil(runtime.admission.drain_seconds_left) + 2
+        retry = max(1, math.ceil(runtime.admission.away_seconds))
     elif rule.code == "workflow_budget_exhausted":
         final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
         retry = None if final else max(1, math.ceil(retry_seconds or 0))

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import trio
 
 from tests.e2e.proxy import Proxy
 
 ROOT = Path(__file__).parents[2]
+LAUNCHER = """
+import os, sys
+os.dup2(int(os.environ.pop("PASSED")), 3)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 READY_SECONDS = 10
 END_SECONDS = 15
 
@@ -27,6 +35,10 @@ class Child:
     ready: str
     ready_seconds: float
     log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def port(self) -> int:
@@ -62,20 +74,31 @@ def codex_home(home: Path) -> Path:
 
 @asynccontextmanager
 async def open_child(
-    home: Path, upstream: str, *arguments: str, port: int = 0
+    home: Path,
+    upstream: str,
+    *arguments: str,
+    port: int = 0,
+    listening: socket.socket | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Child]:
-    """A process that has said it is ready; killed at the end if it is still there."""
+    """A process that has said it is ready; killed at the end if it is still there. `listening` is
+    passed to it as a service manager does."""
     await trio.Path(home).mkdir(exist_ok=True)
     log = home / "stderr.txt"
     line = command("serve", "--port", str(port), "--upstream", upstream, *arguments)
+    variables = dict(variables)
+    if listening is not None:
+        line = [sys.executable, "-c", LAUNCHER, *line]
+        variables |= {"LISTEN_FDS": "1", "PASSED": str(listening.fileno())}
     began = trio.current_time()
-    with log.open("wb") as errors:
+    with log.open("ab") as errors:
         process = await trio.lowlevel.open_process(
             line,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment(home),
+            env=environment(home, **variables),
+            pass_fds=() if listening is None else (listening.fileno(),),
         )
     try:
         ready = await _first_line(process)
@@ -94,12 +117,14 @@ async def open_child(
             await _end(process)
 
 
-async def run(arguments: Sequence[str], home: Path) -> subprocess.CompletedProcess[bytes]:
+async def run(
+    arguments: Sequence[str], home: Path, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
     """Another command to its end."""
     with trio.fail_after(END_SECONDS):
         return await trio.run_process(
             command(*arguments),
-            env=environment(home),
+            env=environment(home, **variables),
             capture_stdout=True,
             capture_stderr=True,
             check=False,

@@ -34,6 +34,7 @@ async def test_the_document_says_what_is_held_and_what_has_been(autojump_clock: 
         "pid": os.getpid(),
         "uptime_seconds": started + 1.25,
         "state": "ready",
+        "draining": [],
         "lanes": {
             "active": 1,
             "peak": 1,

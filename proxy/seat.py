@@ -1,0 +1,147 @@
+"""Seat: what makes a process the turnlane of its home, the lock and the listener, and how it comes
+to them: both free, the listener passed by a service manager, or both from the process before it.
+"""
+
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from proxy.config import Config
+from proxy.drains import Drain, noted, sweep
+from proxy.errors import HomeTaken
+from proxy.handover import Offer, Refused, ask_for_offer
+from proxy.home import control_path, locked
+from proxy.launch import Launch
+from proxy.listening import adopt, fits, listen, moved_to
+from proxy.runtime import open_runtime
+
+logger = logging.getLogger("turnlane")
+
+LOCK_SECONDS: Final = 15.0
+"""Longer than a drain: who holds the home and does not answer is ending, or is stuck."""
+LOCK_AGAIN_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Seat:
+    """`config` has the address that is really listened on."""
+
+    config: Config
+    listening: trio.socket.SocketType
+    managed: bool
+    """The listener is a service manager's: connections wait there while nobody accepts."""
+    offer: Offer | None
+    kept: ExitStack
+    lock: ExitStack
+    wall: Callable[[], float] = time.time
+    given_up: bool = field(default=False, init=False)
+
+    @property
+    def control(self) -> str:
+        return control_path(self.config.home)
+
+    async def ready(self) -> None:
+        """Serving has begun: the process before this one may send its clients away."""
+        if self.offer is not None:
+            await self.offer.ready()
+
+    def give_up(self) -> None:
+        """Free the home and the listener for the next process; from here on it is only noted that
+        this one drains."""
+        self.given_up = True
+        drain = Drain(pid=os.getpid(), since=self.wall())
+        self.kept.enter_context(noted(self.config.home, drain))
+        self.listening.close()
+        self.lock.close()
+
+
+@asynccontextmanager
+async def open_seat(config: Config, launch: Launch) -> AsyncIterator[Seat]:
+    """Take the home and the listener; both are free again at the end, or are given up before.
+
+    Raises ConfigError; whoever has the home then serves on.
+    """
+    with ExitStack() as kept:
+        lock = kept.enter_context(ExitStack())
+        offer = await _lock_or_offer(config, launch, lock)
+        if offer is not None:
+            kept.enter_context(offer)
+        listening, config = _listener(config, launch, offer)
+        kept.enter_context(listening)
+        if offer is not None:
+            await _accept(offer, config, lock)
+        sweep(config.home)
+        yield Seat(
+            config=config,
+            listening=listening,
+            managed=launch.listening is not None,
+            offer=offer,
+            kept=kept,
+            lock=lock,
+        )
+
+
+async def _lock_or_offer(config: Config, launch: Launch, lock: ExitStack) -> Offer | None:
+    """Hold the home, or have an offer of its holder. Raises ConfigError."""
+    try:
+        lock.enter_context(locked(config.home))
+    except HomeTaken as taken:
+        control = control_path(config.home)
+        try:
+            offer = await ask_for_offer(control, only_if_draining=not launch.take_over)
+        except Refused as refused:
+            raise HomeTaken(taken.key, f"{taken.problem}, {refused}") from None
+        if offer is None:
+            if not launch.take_over:
+                raise
+            logger.warning("%s and does not answer; waiting for its end", taken.problem)
+            await _wait_locked(config.home, lock)
+        return offer
+    return None
+
+
+def _listener(
+    config: Config, launch: Launch, offer: Offer | None
+) -> tuple[trio.socket.SocketType, Config]:
+    """What clients arrive on, and the configuration with its address. Raises ConfigError."""
+    passed = launch.listening
+    if offer is not None:
+        if passed is None and fits(offer.listening, config.server):
+            passed = offer.listening
+        else:
+            offer.listening.close()  # or its clients would wait where nobody accepts
+    if passed is None:
+        return listen(config.server), config
+    listening = adopt(passed)
+    return listening, moved_to(config, listening)
+
+
+async def _accept(offer: Offer, config: Config, lock: ExitStack) -> None:
+    """Take the home over. What fails in a start fails in the rehearsal, while the other one still
+    serves. Raises ConfigError."""
+    async with open_runtime(config):
+        pass
+    if not await offer.commit():
+        logger.warning("the turnlane that was here is gone without a word")
+    await _wait_locked(config.home, lock)
+
+
+async def _wait_locked(home: Path, lock: ExitStack) -> None:
+    """Raises HomeTaken."""
+    deadline = trio.current_time() + LOCK_SECONDS
+    while True:
+        try:
+            lock.enter_context(locked(home))
+        except HomeTaken:
+            if trio.current_time() > deadline:
+                raise
+            await trio.sleep(LOCK_AGAIN_SECONDS)
+        else:
+            return

@@ -1,0 +1,353 @@
+"""One process follows another on the same port: nobody is refused, and what runs is finished."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+import trio
+
+from proxy.handover import HANDOVER_NAME, OFFER, TAKE_OVER, Peer, wait_next
+from proxy.home import bind_unix, locked
+from proxy.store import newest
+from tests.e2e.client import HOST, Client, Cut, request
+from tests.e2e.process import open_child, run
+from tests.e2e.proxy import Proxy
+from tests.e2e.upstream import Sent, Upstream, at_once, on_go
+from tests.e2e.websocket import Closed, Socket, create
+
+SECONDS = 40
+SESSIONS = 32
+PROBES = 4
+EVENT_SECONDS = 0.05
+KEYS: Final = MappingProxyType({"KEY_A": "sk-a", "KEY_B": "sk-b", "KEY_C": "sk-c"})
+ACCOUNTS = "".join(f'[accounts.{key[-1:].lower()}]\nkey = "env:{key}"\n' for key in KEYS)
+
+
+@dataclass(slots=True, eq=False)
+class Probes:
+    """What clients found that connected all the time."""
+
+    answers: list[int] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    longest_seconds: float = 0.0
+
+    async def run(self, port: int) -> None:
+        while True:
+            began = trio.current_time()
+            try:
+                async with await trio.open_tcp_stream(HOST, port) as stream:
+                    client = Client(stream)
+                    await client.send(request("GET", "/readyz", {"connection": "close"}))
+                    self.answers.append((await client.answer("GET")).status)
+            except (OSError, Cut, trio.BrokenResourceError) as error:
+                self.refused.append(repr(error))
+            self.longest_seconds = max(self.longest_seconds, trio.current_time() - began)
+
+
+@asynccontextmanager
+async def probing(port: int) -> AsyncIterator[Probes]:
+    probes = Probes()
+    async with trio.open_nursery() as nursery:
+        for _ in range(PROBES):
+            nursery.start_soon(probes.run, port)
+        yield probes
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def deadline() -> AsyncIterator[None]:
+    with trio.fail_after(SECONDS):
+        yield
+
+
+async def streaming(sent: Sent) -> None:
+    """Events until the test says so."""
+    await sent.created()
+    while not sent.go.is_set():
+        await sent.event("response.output_text.delta", delta="x" * 100)
+        with trio.move_on_after(EVENT_SECONDS):
+            await sent.go.wait()
+    await sent.completed()
+
+
+async def begun(proxy: Proxy, thread: str) -> Socket:
+    """A socket in mid-stream."""
+    opened = await proxy.websocket()
+    await opened.send(create(thread))
+    await opened.until("response.created")
+    return opened
+
+
+async def assert_finishes(opened: Socket) -> None:
+    """The turn ends as it should, then its socket is sent away."""
+    assert (await opened.until("response.completed"))["response"]["status"] == "completed"
+    assert await opened.event() == Closed(1001)
+    await opened.client.hang_up()
+
+
+async def turn(proxy: Proxy, thread: str) -> None:
+    opened = await begun(proxy, thread)
+    await opened.until("response.completed")
+    await opened.client.hang_up()
+
+
+def keys_by_thread(upstream: Upstream) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for sent in upstream.sent:
+        found.setdefault(sent.headers["thread-id"], set()).add(sent.headers["authorization"])
+    return found
+
+
+def with_accounts(path: Path, rest: str = "") -> Sequence[str]:
+    file = path / "turnlane.toml"
+    file.write_text(ACCOUNTS + rest)
+    return ("--config", str(file))
+
+
+@pytest.mark.load
+async def test_sessions_stream_on_while_the_next_process_takes_over(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home, config = tmp_path / "home", with_accounts(tmp_path)
+    async with AsyncExitStack() as children, deadline():
+        start = partial(open_child, home, upstream.url, *config, variables=KEYS)
+        first = await children.enter_async_context(start())
+        idle = await first.proxy.websocket()
+        upstream.script = streaming
+        sockets = [await begun(first.proxy, f"t{number}") for number in range(SESSIONS)]
+        async with probing(first.port) as probes:
+            second = await children.enter_async_context(start("--take-over", port=first.port))
+            assert await idle.event() == Closed(1001)
+            await idle.client.hang_up()
+            during = await second.proxy.status()
+            late = [await begun(second.proxy, f"late{number}") for number in range(4)]
+            upstream.release()
+            for opened in sockets:
+                await assert_finishes(opened)
+            assert await first.wait() == 0
+        for opened in late:
+            await opened.until("response.completed")
+        upstream.script = at_once
+        for number in range(SESSIONS):
+            await turn(second.proxy, f"t{number}")
+        after = await second.proxy.status()
+        assert await second.stop() == 0
+
+    sys.stdout.write(
+        f"ready after {first.ready_seconds:.2f} s and {second.ready_seconds:.2f} s; "
+        f"{len(probes.answers)} connections meanwhile, {len(probes.refused)} refused, "
+        f"the slowest took {probes.longest_seconds:.2f} s"
+    )
+    assert (during["pid"], [one["pid"] for one in during["draining"]]) == (second.pid, [first.pid])
+    assert (after["pid"], after["draining"]) == (second.pid, [])
+    assert (probes.refused, set(probes.answers)) == ([], {200})
+    assert after["outcomes"] == {"completed": SESSIONS + 4}
+    ended = [record.outcome.value for _, record in newest(home, 1000)]
+    assert ended == ["completed"] * (2 * SESSIONS + 4)
+    assert all(len(keys) == 1 for keys in keys_by_thread(upstream).values())
+    assert not list(home.glob("draining-*"))
+
+
+@pytest.mark.load
+async def test_with_a_service_managers_listener_the_next_one_starts_at_once(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with socket.create_server((HOST, 0), backlog=1024) as listening:
+        async with AsyncExitStack() as children, deadline():
+            start = partial(open_child, home, upstream.url, listening=listening)
+            first = await children.enter_async_context(start())
+            assert first.port == listening.getsockname()[1]
+            idle = await first.proxy.websocket()
+            upstream.script = streaming
+            sockets = [await begun(first.proxy, f"t{number}") for number in range(SESSIONS)]
+            async with probing(first.port) as probes:
+                first.signal()
+                assert await idle.event() == Closed(1001)
+                await idle.client.hang_up()
+                second = await children.enter_async_context(start())
+                during = await second.proxy.status()
+                late = await begun(second.proxy, "late")
+                upstream.release()
+                for opened in sockets:
+                    await assert_finishes(opened)
+                assert await first.wait() == 0
+                await late.until("response.completed")
+            after = await second.proxy.status()
+            assert await second.stop() == 0
+
+    assert (during["pid"], [one["pid"] for one in during["draining"]]) == (second.pid, [first.pid])
+    assert (after["pid"], after["draining"]) == (second.pid, [])
+    assert probes.refused == []
+    assert set(probes.answers) <= {200, 503}  # accepted just before the drain, asked just after
+    assert probes.answers[-1] == 200
+    ended = [record.outcome.value for _, record in newest(home, 1000)]
+    assert ended == ["completed"] * (SESSIONS + 1)
+
+
+async def test_whoever_starts_while_the_last_one_drains_takes_over_without_being_told_to(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    upstream.script = on_go
+    async with AsyncExitStack() as children, deadline():
+        first = await children.enter_async_context(open_child(home, upstream.url))
+        idle = await first.proxy.websocket()
+        busy = await begun(first.proxy, "busy")
+        first.signal()
+        assert await idle.event() == Closed(1001)
+        assert (await first.proxy.get("/readyz")).status == 503
+        second = await children.enter_async_context(open_child(home, upstream.url, port=first.port))
+        assert (await second.proxy.get("/readyz")).status == 200
+        await busy.send(create("busy"))
+        refused = await busy.event()
+        upstream.release()
+        await assert_finishes(busy)
+        await idle.client.hang_up()
+
+        assert refused["headers"] == {"retry-after": "1", "x-turnlane-refusal": "draining"}
+        assert await first.wait() == 0
+        assert (await second.proxy.status())["draining"] == []
+        assert await second.stop() == 0
+
+
+async def test_a_next_one_that_goes_away_before_it_commits_changes_nothing(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    async with open_child(home, upstream.url) as child, deadline():
+        opened = await child.proxy.websocket()
+        for words in (b"", b"take", b"nonsense\n", TAKE_OVER, TAKE_OVER + b"no commitment\n"):
+            with Peer(await connected(home)) as peer:
+                await peer.say(words)
+                word, passed = await peer.hear(SECONDS if words == TAKE_OVER else 0.05)
+                if passed is not None:
+                    assert word == OFFER
+                    passed.close()
+            await opened.send(create("t"))
+            await opened.until("response.completed")
+            status = await child.proxy.status()
+            assert (status["state"], status["draining"]) == ("ready", [])
+        broken = with_accounts(tmp_path, f'[accounts.d]\nkey = "file:{tmp_path}/none"\n')
+        failed = await run(["serve", "--take-over", *broken], home, **KEYS)
+
+        assert failed.returncode == 2
+        assert "accounts.d" in failed.stderr.decode()
+        assert (await child.proxy.get("/readyz")).status == 200
+        await opened.client.hang_up()
+        assert await child.stop() == 0
+
+
+@pytest.mark.parametrize("moment", ["before the offer", "after the offer", "after the commit"])
+async def test_when_the_old_one_is_gone_in_between_the_next_one_serves(
+    upstream: Upstream, tmp_path: Path, nursery: trio.Nursery, moment: str
+) -> None:
+    home = tmp_path / "home"
+    with socket.create_server((HOST, 0), backlog=1024) as listening, ExitStack() as lock:
+        port = listening.getsockname()[1]
+        control = lock.enter_context(locked(home))
+
+        async def old() -> None:
+            shared = trio.socket.from_stdlib_socket(listening.dup())
+            if moment == "after the commit":
+                (await wait_next(control, shared, lambda _: None)).close()
+            else:
+                with bind_unix(str(home / HANDOVER_NAME)) as door:
+                    sock, _ = await door.accept()
+                    with Peer(sock) as peer:
+                        assert await peer.hear(SECONDS) == (TAKE_OVER, None)
+                        if moment == "after the offer":
+                            await peer.say(OFFER, listening.fileno())
+            shared.close()
+            listening.close()
+            lock.close()
+
+        async with deadline():
+            nursery.start_soon(old)
+            async with open_child(home, upstream.url, "--take-over", port=port) as child:
+                await turn(child.proxy, "t")
+                assert (await child.proxy.status())["draining"] == []
+                assert await child.stop() == 0
+
+
+async def test_a_killed_one_leaves_a_note_that_counts_for_nothing(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    upstream.script = on_go
+    async with AsyncExitStack() as children, deadline():
+        first = await children.enter_async_context(open_child(home, upstream.url))
+        busy = await begun(first.proxy, "busy")
+        second = await children.enter_async_context(
+            open_child(home, upstream.url, "--take-over", port=first.port)
+        )
+        assert len((await second.proxy.status())["draining"]) == 1
+        first.signal(signal.SIGKILL)
+        await first.wait()
+        await busy.client.hang_up()
+
+        assert (home / f"draining-{first.pid}").exists()
+        assert (await second.proxy.status())["draining"] == []
+        third = await children.enter_async_context(
+            open_child(home, upstream.url, "--take-over", port=first.port)
+        )
+        assert not (home / f"draining-{first.pid}").exists()
+        assert await second.wait() == 0
+        assert await third.stop() == 0
+
+
+async def test_an_address_of_its_own_is_kept_and_the_home_taken_over(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    async with AsyncExitStack() as children, deadline():
+        first = await children.enter_async_context(open_child(home, upstream.url))
+        second = await children.enter_async_context(
+            open_child(home, upstream.url, "--take-over", port=port)
+        )
+
+        assert second.port == port != first.port
+        assert await first.wait() == 0
+        with pytest.raises(OSError, match="refused"):
+            await first.proxy.connect()
+        assert await second.stop() == 0
+
+
+async def test_a_service_managers_process_is_left_to_its_manager(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    with socket.create_server((HOST, 0)) as listening:
+        async with open_child(home, upstream.url, listening=listening) as child, deadline():
+            failed = await run(["serve", "--take-over"], home)
+
+            assert failed.returncode == 2
+            assert "service manager" in failed.stderr.decode()
+            assert (await child.proxy.get("/readyz")).status == 200
+            assert await child.stop() == 0
+
+
+async def test_without_a_process_before_it_there_is_nothing_to_take_over(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    async with open_child(tmp_path / "home", upstream.url, "--take-over") as child:
+        assert (await child.proxy.get("/readyz")).status == 200
+        assert await child.stop() == 0
+
+
+async def connected(home: Path) -> trio.socket.SocketType:
+    sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    await sock.connect(str(home / HANDOVER_NAME))
+    return sock
