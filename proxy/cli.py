@@ -15,6 +15,7 @@ import typer
 
 from proxy import __version__
 from proxy.cli_accounts import accounts
+from proxy.cli_service import service
 from proxy.config import Config, load
 from proxy.errors import ConfigError
 from proxy.exits import AsJson, ConfigFile, complain, operate
@@ -97,6 +98,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(workflows, name="workflows")
 app.add_typer(accounts, name="accounts")
 app.add_typer(codex, name="codex")
+app.add_typer(service, name="service")
 
 
 @keys.command("add")

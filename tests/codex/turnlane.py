@@ -92,11 +92,12 @@ async def start_turnlane(
     port: int = 0,
     settings: str = "",
     variables: Mapping[str, str] = MappingProxyType({}),
+    options: tuple[str, ...] = (),
 ) -> Turnlane:
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
     output, config = home / "output.txt", home / "turnlane.toml"
     config.write_text(settings)
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), *options]
     with output.open("ab") as errors:
         run = partial(
             trio.run_process,

@@ -596,6 +596,19 @@ async def test_the_seconds_left_of_a_drain_count_down_to_zero(
     assert left == pytest.approx([10, 6, 0.5, 0])
 
 
+async def test_nobody_is_there_until_a_drain_is_over_unless_the_next_process_is(
+    admission: Admission, autojump_clock: MockClock
+) -> None:
+    admission.close_door(10)
+    await trio.sleep(4)
+    alone = admission.away_seconds
+    admission.close_door(admission.drain_seconds_left, succeeded=True)
+    followed = admission.away_seconds
+    admission.close_door(0)
+
+    assert (alone, followed, admission.away_seconds) == (8, 0, 0)
+
+
 @pytest.mark.parametrize("websocket_first", [False, True])
 async def test_idle_is_when_the_last_lease_and_the_last_websocket_are_gone(
     websocket_first: bool, admission: Admission, nursery: trio.Nursery

@@ -298,6 +298,16 @@ def test_a_detail_may_hold_anything_and_its_length_is_bounded() -> None:
 
 
 @both
+async def test_once_the_next_process_serves_it_is_worth_asking_at_once(
+    transport: Transport, autojump_clock: MockClock
+) -> None:
+    draining = runtime()
+    draining.admission.close_door(10.0, succeeded=True)
+
+    assert reasons.refusal(draining, "draining", codex=True, transport=transport).retry_after == 1
+
+
+@both
 @pytest.mark.parametrize(
     ("after", "seconds"), [(0.0, 12), (0.5, 12), (3.2, 9), (9.9, 3), (10.0, 2), (60.0, 2)]
 )
