@@ -19,6 +19,8 @@ from tests.codex.upstream import Request, Step, Upstream, answer
 
 pytestmark = pytest.mark.codex
 
+CLOSED_SECONDS = 10
+
 
 @pytest.mark.parametrize("websockets", [True], ids=["websocket"])
 async def test_a_turn_that_runs_is_finished_and_the_next_ones_go_to_the_next_process(
@@ -38,9 +40,11 @@ async def test_a_turn_that_runs_is_finished_and_the_next_ones_go_to_the_next_pro
         return [*beginning(name, "slowly"), release, *end]
 
     server = await start_app_server(nursery, codex)
-    busy, idle = await server.start_thread(), await server.start_thread()
+    idle = await server.start_thread()
     assert (await server.turn(idle, "idle words"))["status"] == "completed"
+    (idle_link,) = tap.websockets
     upstream.script = slow
+    busy = await server.start_thread()
     turn = await server.begin_turn(busy, "first words")
     await server.wait_note("item/agentMessage/delta", lambda note: note["threadId"] == busy)
     before = time.monotonic()
@@ -54,6 +58,8 @@ async def test_a_turn_that_runs_is_finished_and_the_next_ones_go_to_the_next_pro
     ready_seconds = time.monotonic() - before
     during = await following.status()
     upstream.script = answer("at once")
+    with trio.fail_after(CLOSED_SECONDS):
+        await idle_link.closed.wait()
 
     assert (await server.turn(idle, "more idle words"))["status"] == "completed"
     release.set()

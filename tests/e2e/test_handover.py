@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,12 +16,16 @@ from typing import Final
 import pytest
 import trio
 
+from proxy.config import load
 from proxy.handover import HANDOVER_NAME, OFFER, TAKE_OVER, Peer, wait_next
 from proxy.home import bind_unix, locked
+from proxy.launch import Launch
+from proxy.runtime import Runtime
+from proxy.serve import serve
 from proxy.store import newest
 from tests.e2e.client import HOST, Client, Cut, request
 from tests.e2e.process import open_child, run
-from tests.e2e.proxy import Proxy
+from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Sent, Upstream, at_once, on_go
 from tests.e2e.websocket import Closed, Socket, create
 
@@ -239,7 +243,7 @@ async def test_a_next_one_that_goes_away_before_it_commits_changes_nothing(
             status = await child.proxy.status()
             assert (status["state"], status["draining"]) == ("ready", [])
         broken = with_accounts(tmp_path, f'[accounts.d]\nkey = "file:{tmp_path}/none"\n')
-        failed = await run(["serve", "--take-over", *broken], home, **KEYS)
+        failed = await run(["serve", "--port", "0", "--take-over", *broken], home, **KEYS)
 
         assert failed.returncode == 2
         assert "accounts.d" in failed.stderr.decode()
@@ -331,7 +335,7 @@ async def test_a_service_managers_process_is_left_to_its_manager(
     home = tmp_path / "home"
     with socket.create_server((HOST, 0)) as listening:
         async with open_child(home, upstream.url, listening=listening) as child, deadline():
-            failed = await run(["serve", "--take-over"], home)
+            failed = await run(["serve", "--port", "0", "--take-over"], home)
 
             assert failed.returncode == 2
             assert "service manager" in failed.stderr.decode()
@@ -345,6 +349,47 @@ async def test_without_a_process_before_it_there_is_nothing_to_take_over(
     async with open_child(tmp_path / "home", upstream.url, "--take-over") as child:
         assert (await child.proxy.get("/readyz")).status == 200
         assert await child.stop() == 0
+
+
+async def test_serving_returns_when_the_next_one_has_taken_over(upstream: Upstream) -> None:
+    said: list[str] = []
+    async with open_proxy(upstream.url) as proxy, trio.open_nursery() as nursery, deadline():
+        assert proxy.runtime is not None
+        config = proxy.runtime.config
+        again = replace(config, server=replace(config.server, port=proxy.port))
+        before = proxy.runtime
+        after = await nursery.start(
+            partial(serve, again, said.append, launch=Launch(take_over=True))
+        )
+        await proxy.over.wait()
+        await turn(proxy, "t")
+
+        assert said == [f"http://{HOST}:{proxy.port}"]
+        assert (len(before.journal.recent), len(after.journal.recent)) == (0, 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_service_managers_listener_outlives_serving(
+    upstream: Upstream, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    flags: dict[str, dict[str, object]] = {"upstream": {"url": upstream.url}}
+    config = load(None, {"TURNLANE_HOME": str(tmp_path / "home")}, flags)
+    over = trio.Event()
+
+    async def run_to_its_end(
+        listening: socket.socket, *, task_status: trio.TaskStatus[Runtime]
+    ) -> None:
+        launch = Launch(listening=listening)
+        await serve(config, lambda _: None, launch=launch, task_status=task_status)
+        over.set()
+
+    with socket.create_server((HOST, 0)) as listening:
+        async with deadline():
+            await nursery.start(run_to_its_end, listening.dup())
+            signal.raise_signal(signal.SIGTERM)
+            await over.wait()
+            async with await trio.open_tcp_stream(*listening.getsockname()):
+                pass
 
 
 async def connected(home: Path) -> trio.socket.SocketType:
