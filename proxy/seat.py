@@ -8,11 +8,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from proxy.codex.around import put_back_at_the_end
+from proxy.codex.command import Place
 from proxy.config import Config
 from proxy.drains import Drain, noted, sweep
 from proxy.errors import HomeTaken
@@ -27,6 +30,9 @@ logger = logging.getLogger("turnlane")
 LOCK_SECONDS: Final = 15.0
 """Longer than a drain: who holds the home and does not answer is ending, or is stuck."""
 LOCK_AGAIN_SECONDS: Final = 0.05
+
+Hold = Callable[[], None]
+"""Takes the lock of the home. Raises HomeTaken."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,20 +69,24 @@ class Seat:
 
 
 @asynccontextmanager
-async def open_seat(config: Config, launch: Launch) -> AsyncIterator[Seat]:
-    """Take the home and the listener; both are free again at the end, or are given up before.
+async def open_seat(
+    config: Config, launch: Launch, codex: Place | None = None
+) -> AsyncIterator[Seat]:
+    """Take the home and the listener; both are free again at the end, or are given up before. With
+    the home goes the care for Codex's configuration.
 
     Raises ConfigError; whoever has the home then serves on.
     """
     with ExitStack() as kept:
         lock = kept.enter_context(ExitStack())
-        offer = await _lock_or_offer(config, launch, lock)
+        hold = partial(_hold_home, config.home, codex, lock)
+        offer = await _lock_or_offer(config, launch, hold)
         if offer is not None:
             kept.enter_context(offer)
         listening, config = _listener(config, launch, offer)
         kept.enter_context(listening)
         if offer is not None:
-            await _accept(offer, config, lock)
+            await _accept(offer, config, hold)
         sweep(config.home)
         yield Seat(
             config=config,
@@ -88,10 +98,16 @@ async def open_seat(config: Config, launch: Launch) -> AsyncIterator[Seat]:
         )
 
 
-async def _lock_or_offer(config: Config, launch: Launch, lock: ExitStack) -> Offer | None:
+def _hold_home(home: Path, codex: Place | None, lock: ExitStack) -> None:
+    """Raises ConfigError."""
+    lock.enter_context(locked(home))
+    lock.enter_context(put_back_at_the_end(codex))
+
+
+async def _lock_or_offer(config: Config, launch: Launch, hold: Hold) -> Offer | None:
     """Hold the home, or have an offer of its holder. Raises ConfigError."""
     try:
-        lock.enter_context(locked(config.home))
+        hold()
     except HomeTaken as taken:
         control = control_path(config.home)
         try:
@@ -102,7 +118,7 @@ async def _lock_or_offer(config: Config, launch: Launch, lock: ExitStack) -> Off
             if not launch.take_over:
                 raise
             logger.warning("%s and does not answer; waiting for its end", taken.problem)
-            await _wait_locked(config.home, lock)
+            await _wait_held(hold)
         return offer
     return None
 
@@ -123,22 +139,22 @@ def _listener(
     return listening, moved_to(config, listening)
 
 
-async def _accept(offer: Offer, config: Config, lock: ExitStack) -> None:
+async def _accept(offer: Offer, config: Config, hold: Hold) -> None:
     """Take the home over. What fails in a start fails in the rehearsal, while the other one still
     serves. Raises ConfigError."""
     async with open_runtime(config):
         pass
     if not await offer.commit():
         logger.warning("the turnlane that was here is gone without a word")
-    await _wait_locked(config.home, lock)
+    await _wait_held(hold)
 
 
-async def _wait_locked(home: Path, lock: ExitStack) -> None:
+async def _wait_held(hold: Hold) -> None:
     """Raises HomeTaken."""
     deadline = trio.current_time() + LOCK_SECONDS
     while True:
         try:
-            lock.enter_context(locked(home))
+            hold()
         except HomeTaken:
             if trio.current_time() > deadline:
                 raise

@@ -15,7 +15,7 @@ from typing import Any
 import trio
 
 from proxy.checkup import watch_spent
-from proxy.codex.around import put_back_at_the_end, stay_connected
+from proxy.codex.around import stay_connected
 from proxy.codex.command import Place
 from proxy.config import Config
 from proxy.control import answer
@@ -50,7 +50,7 @@ async def serve(
     """
     _raise_file_limit()
     async with (
-        open_seat(config, launch) as seat,
+        open_seat(config, launch, codex) as seat,
         open_runtime(seat.config) as runtime,
         trio.open_nursery() as service,
     ):
@@ -80,24 +80,23 @@ async def _hold(
     here. Returns when it has passed the home on, with its drain begun."""
     following: Peer | None = None
     here = url(seat.listening)
-    with put_back_at_the_end(codex):
-        async with trio.open_nursery() as holding:
-            commands = partial(_answer, runtime, here)
-            await holding.start(serve_control, seat.control, commands, holding)
-            holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
-            if runtime.shelf is not None:
-                holding.start_soon(runtime.accounts.write, runtime.shelf)
-            holding.start_soon(watch_spent, runtime)
-            if codex is not None:
-                holding.start_soon(stay_connected, codex, here, runtime.admission)
-            if seat.managed:
-                holding.start_soon(_leave_at_drain, runtime, holding.cancel_scope)
-            task_status.started()
-            refuses = partial(_refuses, runtime, seat)
-            following = await wait_next(seat.control, seat.listening, refuses)
-            holding.cancel_scope.cancel()
+    async with trio.open_nursery() as holding:
+        commands = partial(_answer, runtime, here)
+        await holding.start(serve_control, seat.control, commands, holding)
+        holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
+        if runtime.shelf is not None:
+            holding.start_soon(runtime.accounts.write, runtime.shelf)
+        holding.start_soon(watch_spent, runtime)
+        if codex is not None:
+            holding.start_soon(stay_connected, codex, here, runtime.admission)
+        if seat.managed:
+            holding.start_soon(_leave_at_drain, runtime, holding.cancel_scope)
+        task_status.started()
+        refuses = partial(_refuses, runtime, seat)
+        following = await wait_next(seat.control, seat.listening, refuses)
+        holding.cancel_scope.cancel()
     if runtime.shelf is not None:
-        runtime.accounts.let_go(runtime.shelf)
+        runtime.accounts.flush(runtime.shelf)
     seat.give_up()
     if following is not None:
         with following:

@@ -80,7 +80,7 @@ class AccountPool:
         self._cursor: AccountId | None = None
         self._dirty: set[AccountId] = set()
         self._changed = trio.Event()
-        self._let_go = False
+        self._flushed = False
         self._books = Books(
             bindings=self._bindings,
             wall=wall,
@@ -249,14 +249,11 @@ class AccountPool:
             await trio.sleep(WRITE_SECONDS)
 
     def flush(self, shelf: Shelf) -> None:
-        """Write what is left, unless it was let go. No owner task may run any more."""
-        if not self._let_go:
+        """Write what is left, once and for all: after that another process may be the writer. No
+        owner task may run any more."""
+        if not self._flushed:
+            self._flushed = True
             _write(shelf, self._take_changes())
-
-    def let_go(self, shelf: Shelf) -> None:
-        """Write what is left, and nothing after that: another process is the writer now."""
-        self.flush(shelf)
-        self._let_go = True
 
     def _take_changes(self) -> _Changes:
         """Taken together here, so that the thread touches nothing that a turn does."""

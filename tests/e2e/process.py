@@ -60,11 +60,11 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "proxy", *arguments]
 
 
-def environment(home: Path) -> dict[str, str]:
+def environment(home: Path, **more: str) -> dict[str, str]:
     """This process's, with homes of its own and none of its user's settings."""
     kept = {key: text for key, text in os.environ.items() if not key.startswith("TURNLANE_")}
     homes = {"TURNLANE_HOME": str(home), "CODEX_HOME": str(codex_home(home))}
-    return {**kept, **homes, "PYTHONPATH": str(ROOT)}
+    return {**kept, **homes, "PYTHONPATH": str(ROOT), **more}
 
 
 def codex_home(home: Path) -> Path:

@@ -91,6 +91,23 @@ async def test_after_a_kill_the_next_one_takes_over_and_puts_back(
     assert (code, content(config)) == (0, BEFORE)
 
 
+async def test_the_next_one_connects_codex_that_takes_over_and_puts_it_back_at_its_own_end(
+    upstream: Upstream, home: Path, config: Path
+) -> None:
+    with trio.fail_after(SECONDS):
+        async with open_child(home, upstream.url, "--codex") as first:
+            await connected(home)
+            async with open_child(
+                home, upstream.url, "--codex", "--take-over", port=first.port
+            ) as second:
+                assert await first.wait() == 0
+                shown = await connected(home)
+                assert await second.stop() == 0
+
+    assert shown["url"] == f"http://127.0.0.1:{first.port}/v1"
+    assert content(config) == BEFORE
+
+
 async def test_a_start_that_fails_leaves_no_dead_address(
     upstream: Upstream, home: Path, config: Path
 ) -> None:

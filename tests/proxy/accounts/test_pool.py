@@ -187,13 +187,13 @@ async def test_what_changes_is_written_down_at_once(tmp_path: Path, nursery: tri
     assert again.view().score(WALL) == 12
 
 
-async def test_what_was_let_go_is_written_to_no_more(tmp_path: Path) -> None:
+async def test_what_was_flushed_is_written_to_no_more(tmp_path: Path) -> None:
     pool = AccountPool([account("a")], Routing(), Clock())
     first, second = (Asked(thread=ThreadName(name), model="m") for name in ("first", "second"))
     with closing(open_shelf(tmp_path)) as shelf:
         with pool.claim(first):
             pass
-        pool.let_go(shelf)
+        pool.flush(shelf)
         with pool.claim(second):
             pass
         pool.flush(shelf)
