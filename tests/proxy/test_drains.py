@@ -43,5 +43,11 @@ def test_a_note_that_says_nothing_yet_is_left_out(tmp_path: Path) -> None:
         assert drains(tmp_path) == []
 
 
+def test_a_note_that_cannot_be_opened_is_no_drain(tmp_path: Path) -> None:
+    (tmp_path / "draining-11").symlink_to(tmp_path / "none")
+
+    assert drains(tmp_path) == []
+
+
 def test_a_home_that_is_not_there_has_none(tmp_path: Path) -> None:
     assert drains(tmp_path / "none") == []

@@ -86,6 +86,45 @@ async def test_who_goes_away_before_it_is_ready_is_noticed(
         assert said == [False]
 
 
+async def test_an_old_one_that_dies_at_the_commit_is_followed_all_the_same(
+    config: Config, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def die(seat: Seat) -> None:
+        peer = await wait_next(seat.control, seat.listening, lambda _: None)
+        peer.close()
+        seat.give_up()
+
+    async with open_seat(config, Launch()) as first:
+        nursery.start_soon(die, first)
+        await wait_all_tasks_blocked()
+        with trio.fail_after(SECONDS):
+            async with open_seat(config, TAKING_OVER) as second:
+                await second.ready()
+                with pytest.raises(HomeTaken), locked(config.home):
+                    pytest.fail("nobody has the lock")
+
+    assert "gone without a word" in caplog.text
+
+
+async def test_whoever_does_not_know_the_words_is_sent_away_and_others_are_heard(
+    config: Config, nursery: trio.Nursery
+) -> None:
+    async with open_seat(config, Launch()) as first:
+        nursery.start_soon(hand_over, first, [])
+        await wait_all_tasks_blocked()
+        sock = trio.socket.socket(socket.AF_UNIX)
+        await sock.connect(str(config.home / HANDOVER_NAME))
+        with Peer(sock) as stranger:
+            await stranger.say(b"good morning\n")
+            assert await stranger.hear(SECONDS) == (b"", None)
+        offer = await ask_for_offer(first.control, only_if_draining=True)
+        assert offer is not None
+        with offer:
+            assert offer.listening.getsockname() == first.listening.getsockname()
+            assert not os.get_inheritable(offer.listening.fileno())
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_fails_in_a_start_fails_before_anything_is_taken_over(
     config: Config, nursery: trio.Nursery
 ) -> None:
