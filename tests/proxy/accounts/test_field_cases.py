@@ -1,17 +1,21 @@
 """What pools of accounts were seen to get wrong, replayed through the whole proxy."""
 
+import json
 from collections import Counter
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.accounts.account import ANY, Standing
+from proxy.accounts.account import ANY, AccountId, Standing
+from proxy.accounts.refresher import CredentialFailure
 from proxy.outbox import Outcome
-from tests.kit.accounts import account, moves, served_by
+from tests.kit.accounts import FakeCredential, account, moves, served_by
+from tests.kit.asgi import HttpClient, SocketClient
+from tests.kit.events import create, message, post
 from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
 from tests.kit.upstream import Script, answer, failing, rejecting
-from tests.proxy.accounts.test_turns import turns
+from tests.proxy.accounts.test_turns import spent, turns
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 
@@ -50,3 +54,140 @@ async def test_an_account_that_stays_down_costs_one_new_thread_a_minute_a_detour
     assert served["b"] == 60
     assert served["a"] <= 15
     assert bench.outcomes == [Outcome.COMPLETED] * 60
+
+
+# What the record says.
+
+
+async def test_the_record_names_the_account_whose_words_the_client_got(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account(name) for name in "abc"]
+    bench = Bench(nursery, failing(), rejecting(503, b"no"), accounts=pool)
+
+    client = bench.post()
+    await client.wait_returned()
+
+    assert client.body == b"no"
+    assert served_by(bench) == ["a", "b"]
+    assert bench.records[0].account == "b"
+    assert bench.records[0].attempts == 2
+
+
+async def test_an_account_whose_login_failed_is_not_said_to_have_answered(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    login = FakeCredential("b")
+    login.will.append(CredentialFailure(final=False, message="no auth server", retry_seconds=5))
+    pool = [account("a"), account("b", credential=login)]
+    bench = Bench(nursery, answer(), rejecting(503, b"no"), accounts=pool)
+    await turns(bench, "thread")
+
+    client = bench.post()
+    await client.wait_returned()
+
+    assert client.body == b"no"
+    assert moves(bench)[1] == ("a", "reused", "bound")
+
+
+async def test_the_record_says_why_a_thread_left_although_the_next_account_failed_too(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account(name) for name in "abc"]
+    bench = Bench(nursery, answer(), rejecting(503, b"{}"), answer(), accounts=pool)
+    await turns(bench, "thread")
+    bench.runtime.accounts.pause(AccountId("a"), paused=True)
+
+    await turns(bench, "thread")
+
+    assert served_by(bench) == ["a", "b", "c"]
+    assert moves(bench)[1] == ("c", "rebound", "paused")
+
+
+# What a request goes on from.
+
+
+def continuing(name: str = "resp_1") -> bytes:
+    return post(previous_response_id=name)
+
+
+async def test_a_detour_gets_the_whole_input_and_no_anchor_of_the_home(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer("resp_1"), accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+    for _ in range(3):
+        bench.upstream.will(rejecting(503, b"{}"), answer("resp_2"))
+        await turns(bench, "thread")
+
+    refused = bench.post(continuing())
+    await refused.wait_returned()
+    bench.upstream.will(answer("resp_3"), answer("resp_4"))
+    await bench.post().wait_for("response.completed")
+    await bench.post(continuing("resp_3")).wait_for("response.completed")
+
+    assert (refused.refused.status, refused.refused.code) == (400, "previous_response_not_found")
+    assert served_by(bench)[-2:] == ["b", "b"]
+    assert moves(bench)[-1] == ("b", "detour", "trouble")
+    assert bench.records[-3].attempts == 0
+    assert json.loads(bench.upstream.sent[-1].body)["previous_response_id"] == "resp_3"
+
+
+@pytest.mark.parametrize(
+    ("no", "status", "code"),
+    [
+        (rejecting(503, b'{"error":{"code":"x","message":"busy"}}'), 503, "x"),
+        (spent(), 400, "previous_response_not_found"),
+    ],
+    ids=["stumbled", "spent"],
+)
+async def test_an_anchor_outlives_a_hiccup_of_its_account_and_not_its_quota(
+    no: Script, status: int, code: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer("resp_1"), no, accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+
+    client = bench.post(continuing())
+    await client.wait_returned()
+
+    assert (client.refused.status, client.refused.code) == (status, code)
+    assert served_by(bench) == ["a", "a"]
+    assert bench.records[1].attempts == 1
+
+
+NOT_FOUND = (
+    b'{"error": {"type":"invalid_request_error","code":"previous_response_not_found",'
+    b'"message":"gone","param":"previous_response_id"}}'
+)
+
+
+@both
+@pytest.mark.parametrize("accounts", ["", "a", "ab"])
+@pytest.mark.parametrize("status", [400, 404])
+async def test_an_upstream_that_does_not_know_a_response_says_so_in_its_own_words(
+    transport: Transport,
+    accounts: str,
+    status: int,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    pool = [account(name) for name in accounts]
+    bench = Bench(nursery, answer("resp_1"), rejecting(status, NOT_FOUND), accounts=pool)
+    client: HttpClient | SocketClient
+    if transport == "http":
+        await bench.post().wait_for("response.completed")
+        client = bench.post(continuing())
+        await client.wait_returned()
+        said = json.loads(client.body)
+        assert client.body == NOT_FOUND
+    else:
+        client = bench.socket()
+        await client.complete_turn(create(message("one")))
+        await client.say(create(message("two"), previous="resp_1"))
+        await client.wait_for("error")
+        said = client.events[-1]
+
+    assert said["error"] == json.loads(NOT_FOUND)["error"]
+    assert client.refused.status == status
+    assert len(bench.upstream.sent) == 2
+    assert all(each.view().standing(ANY, WALL) is Standing.READY for each in pool)
