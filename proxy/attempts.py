@@ -139,9 +139,9 @@ class Attempts:
             if not isinstance(renewed, CredentialFailure) and self._may_send():
                 answer = await self._send(self._dressed(claim, renewed, body))
         elif body is not None and refuses_encrypted(answer):
-            sane, items = without_reasoning(body)
-            if items and self._may_send():
-                claim.note_foreign(claim.foreign_items + items)
+            sane, last = without_reasoning(body)
+            if last is not None and self._may_send():
+                claim.note_foreign(last)
                 answer = await self._send(self._dressed(claim, credential, sane))
         verdict = judge(answer, self._model, self._asked.family, self._runtime.wall())
         claim.note(verdict)
@@ -165,10 +165,10 @@ class Attempts:
             and claim.route.move in _AWAY
         )
         if moved_for_good:
-            body, items = without_reasoning(body)
-            if items:
-                claim.note_foreign(items)
-        elif known := claim.foreign_items:
+            body, last = without_reasoning(body)
+            if last is not None:
+                claim.note_foreign(last)
+        elif (known := claim.last_foreign) is not None:
             body, _ = without_reasoning(body, known)
         return body
 

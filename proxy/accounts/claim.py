@@ -186,13 +186,13 @@ class Claim:
         return gift == Gift(self.account.id, self._asked.principal)
 
     @property
-    def foreign_items(self) -> int:
-        """How many encrypted items, the first of the input, the account is known to refuse."""
+    def last_foreign(self) -> bytes | None:
+        """The mark of the last encrypted item of the input that the account is known to refuse."""
         return self._books.bindings.foreign(self._asked.key, self.account.id)
 
-    def note_foreign(self, items: int) -> None:
+    def note_foreign(self, last: bytes) -> None:
         if self._asked.key is not None:
-            foreign = Foreign(account=self.account.id, items=items)
+            foreign = Foreign(account=self.account.id, last=last)
             self._books.bindings.note_foreign(self._asked.key, foreign)
 
 

@@ -12,10 +12,10 @@ from proxy.accounts.refresher import CredentialFailure
 from proxy.outbox import Outcome
 from tests.kit.accounts import FakeCredential, account, moves, served_by
 from tests.kit.asgi import HttpClient, SocketClient
-from tests.kit.events import create, message, post
+from tests.kit.events import SAID, create, message, post
 from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
-from tests.kit.upstream import Script, answer, failing, rejecting
-from tests.proxy.accounts.test_turns import spent, turns
+from tests.kit.upstream import Script, answer, failing, rejecting, saying
+from tests.proxy.accounts.test_turns import reasoning, spent, turns
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 
@@ -191,3 +191,52 @@ async def test_an_upstream_that_does_not_know_a_response_says_so_in_its_own_word
     assert client.refused.status == status
     assert len(bench.upstream.sent) == 2
     assert all(each.view().standing(ANY, WALL) is Standing.READY for each in pool)
+
+
+# Reasoning that another account made.
+
+
+def unreadable(text: str) -> Script:
+    error = {"code": "invalid_encrypted_content", "message": text}
+    return rejecting(400, json.dumps({"error": error}).encode())
+
+
+@both
+async def test_after_a_compaction_an_account_keeps_the_reasoning_that_is_its_own(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer(), accounts=[account("a"), account("b")])
+    await turns(bench, "thread")
+    bench.runtime.accounts.pause(AccountId("a"), paused=True)
+    bench.upstream.will(unreadable("of a"), answer(), answer())
+    compacted = [message("summary"), reasoning("of b"), message("two")]
+    histories = ([message("one"), reasoning("of a")], compacted)
+
+    socket = bench.socket()
+    for items in histories:
+        if transport == "http":
+            await bench.post(post(input=items)).wait_for("response.completed")
+        else:
+            await socket.complete_turn(create(*items))
+
+    assert served_by(bench) == ["a", "b", "b", "b"]
+    assert bench.input_of(2) == [message("one")]
+    assert bench.input_of(3) == compacted
+
+
+async def test_a_socket_goes_on_without_the_reasoning_that_its_new_account_cannot_read(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    own, made_by_b = reasoning("of a"), reasoning("of b")
+    bench = Bench(nursery, saying("resp_1", own, SAID), accounts=[account("a"), account("b")])
+    socket = bench.socket()
+    await socket.complete_turn(create(message("one")))
+    bench.runtime.accounts.pause(AccountId("a"), paused=True)
+    bench.upstream.will(unreadable("of a"), saying("resp_2", made_by_b), saying("resp_3"))
+
+    await socket.complete_turn(create(message("two"), previous="resp_1"))
+    await socket.complete_turn(create(message("three"), previous="resp_2"))
+
+    assert bench.input_of(1) == [message("one"), own, SAID, message("two")]
+    assert bench.input_of(2) == [message("one"), SAID, message("two")]
+    assert bench.input_of(3) == [message("one"), SAID, message("two"), made_by_b, message("three")]
