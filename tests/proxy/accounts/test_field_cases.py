@@ -2,19 +2,33 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from proxy.accounts.account import ANY, AccountId, Standing
-from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.claim import Account
+from proxy.accounts.credentials import ChatGptLogin
+from proxy.accounts.refresher import CredentialFailure, Refresher
+from proxy.accounts.spec import AccountSpec
 from proxy.outbox import Outcome
 from tests.kit.accounts import FakeCredential, account, moves, served_by
 from tests.kit.asgi import HttpClient, SocketClient
 from tests.kit.events import SAID, create, message, post
 from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
 from tests.kit.upstream import Script, answer, failing, rejecting, saying
+from tests.proxy.accounts.kit import (
+    REUSED,
+    AuthServer,
+    access,
+    document,
+    load,
+    service,
+    tokens,
+    write,
+)
 from tests.proxy.accounts.test_turns import reasoning, spent, turns
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -240,3 +254,96 @@ async def test_a_socket_goes_on_without_the_reasoning_that_its_new_account_canno
     assert bench.input_of(1) == [message("one"), own, SAID, message("two")]
     assert bench.input_of(2) == [message("one"), SAID, message("two")]
     assert bench.input_of(3) == [message("one"), SAID, message("two"), made_by_b, message("three")]
+
+
+# Logins.
+
+
+def shared_login(path: Path, refresher: Refresher) -> Account:
+    spec = AccountSpec(auth_json=str(path))
+    return Account(AccountId("login"), spec, ChatGptLogin(path, refresher))
+
+
+async def test_a_login_that_its_owner_renewed_serves_again_although_others_served_meanwhile(
+    path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    async with service(AuthServer([REUSED])) as refresher:
+        pool = [shared_login(path, refresher), account("b")]
+        bench = Bench(nursery, *[answer()] * 21, accounts=pool)
+        await turns(bench, "first")
+        standing = pool[0].view().standing(ANY, WALL)
+        write(path, document(access(2), "r2"))
+
+        await turns(bench, *[f"thread {number}" for number in range(20)])
+
+    assert standing is Standing.INVALID
+    served = Counter(record.account for record in bench.records)
+    assert served == {"b": 11, "login": 10}
+
+
+async def test_an_auth_server_in_trouble_leaves_turns_to_others_and_is_asked_again_later(
+    path: Path, caplog: pytest.LogCaptureFixture, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    server = AuthServer([(500, b"a secret page")])
+    async with service(server) as refresher:
+        pool = [shared_login(path, refresher), account("b")]
+        bench = Bench(nursery, *[answer()] * 25, accounts=pool)
+        await turns(bench, *["thread"] * 5)
+        asked = len(server.asked)
+        server.answers = [tokens(access(2))]
+        await trio.sleep(60)
+        await turns(bench, *[f"thread {number}" for number in range(20)])
+
+    served = [record.account for record in bench.records]
+    assert served[:5] == ["b"] * 5
+    assert asked == 1
+    assert len(server.asked) == 2
+    assert "login: its login could not be refreshed" in caplog.text
+    assert "(a local cause)" in caplog.text
+    assert served.count("login") >= 9
+    assert bench.outcomes == [Outcome.COMPLETED] * 25
+
+
+async def test_fifty_turns_with_an_expired_token_are_one_refresh(
+    path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    server = AuthServer([tokens(access(2))], seconds=1)
+    async with service(server) as refresher:
+        only = shared_login(path, refresher)
+        bench = Bench(nursery, *[answer()] * 50, accounts=[only])
+        clients = [
+            await bench.turn(TRANSPORTS[number % 2], thread=f"thread {number}")
+            for number in range(50)
+        ]
+        for client in clients:
+            await client.wait_for("response.completed")
+
+    assert server.asked == ["r0"]
+    used = {sent.header("authorization")[0] for sent in bench.upstream.sent}
+    assert used == {f"Bearer {access(2)}"}
+    assert only.in_flight == 0
+
+
+@both
+async def test_a_client_that_leaves_during_a_refresh_takes_nothing_along(
+    transport: Transport, path: Path, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    server = AuthServer([tokens(access(2))], seconds=5)
+    async with service(server) as refresher:
+        only = shared_login(path, refresher)
+        bench = Bench(nursery, answer(), accounts=[only])
+        first = await bench.turn(transport, thread="one")
+        await trio.sleep(1)
+        second = await bench.turn(transport, thread="two")
+        await trio.sleep(1)
+        waiting = only.in_flight
+        await first.hang_up()
+        await first.wait_returned()
+        left = only.in_flight
+        await second.wait_for("response.completed")
+
+    assert (waiting, left, only.in_flight) == (2, 1, 0)
+    assert server.asked == ["r0"]
+    assert load(path)["tokens"]["refresh_token"] == "r1"
+    assert bench.outcomes == [Outcome.CLIENT_GONE, Outcome.COMPLETED]
+    assert bench.records[0].attempts == 0
