@@ -2,23 +2,30 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.accounts.account import ANY, AccountId, Standing
 from proxy.accounts.claim import Account
 from proxy.accounts.credentials import ChatGptLogin
 from proxy.accounts.refresher import CredentialFailure, Refresher
+from proxy.accounts.routes import Routing
+from proxy.accounts.shelf import open_shelf
 from proxy.accounts.spec import AccountSpec
+from proxy.accounts.state import AccountState
+from proxy.errors import UpstreamCut
 from proxy.outbox import Outcome
 from tests.kit.accounts import FakeCredential, account, moves, served_by
 from tests.kit.asgi import HttpClient, SocketClient
-from tests.kit.events import SAID, create, message, post
+from tests.kit.events import SAID, call, call_output, create, created, failed, message, post
 from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
-from tests.kit.upstream import Script, answer, failing, rejecting, saying
+from tests.kit.upstream import Script, answer, failing, rejecting, saying, streaming
 from tests.proxy.accounts.kit import (
     REUSED,
     AuthServer,
@@ -347,3 +354,263 @@ async def test_a_client_that_leaves_during_a_refresh_takes_nothing_along(
     assert load(path)["tokens"]["refresh_token"] == "r1"
     assert bench.outcomes == [Outcome.CLIENT_GONE, Outcome.COMPLETED]
     assert bench.records[0].attempts == 0
+
+
+# A conversation that moves.
+
+
+@pytest.mark.parametrize("how", ["spent", "paused", "removed"])
+async def test_a_socket_goes_on_elsewhere_with_everything_that_was_said(
+    how: str, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, saying("resp_1", SAID), accounts=[account("a"), account("b")])
+    socket = bench.socket()
+    await socket.complete_turn(create(message("one")))
+    accounts = bench.runtime.accounts
+    match how:
+        case "paused":
+            accounts.pause(AccountId("a"), paused=True)
+        case "removed":
+            accounts.remove(AccountId("a"))
+        case _:
+            bench.upstream.will(spent())
+    bench.upstream.will(saying("resp_2"), saying("resp_3"))
+
+    await socket.complete_turn(create(message("two"), previous="resp_1"))
+    await socket.complete_turn(create(message("three"), previous="resp_2"))
+
+    assert bench.input_of(-2) == [message("one"), SAID, message("two")]
+    assert bench.input_of(-1) == [message("one"), SAID, message("two"), message("three")]
+    assert served_by(bench)[-2:] == ["b", "b"]
+    assert [(move, why) for _, move, why in moves(bench)[1:]] == [
+        ("rebound", {"spent": "quota"}.get(how, how)),
+        ("reused", "bound"),
+    ]
+    assert socket.closed_with is None
+
+
+@both
+async def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, *[answer()] * 8, accounts=pool, routing=Routing(strategy="round_robin"))
+    socket = bench.socket()
+
+    for _ in range(4):
+        for model in ("gpt-5.5", "gpt-6-sol"):
+            if transport == "http":
+                await bench.post(post(model=model)).wait_for("response.completed")
+            else:
+                await socket.complete_turn(create(model=model))
+
+    assert served_by(bench) == ["a", "b"] * 4
+
+
+async def test_200_one_off_children_stay_with_their_conversation(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a", 20), account("b", 10), account("c", 15)]
+    bench = Bench(nursery, *[answer()] * 201, accounts=pool)
+    await turns(bench, "root")
+
+    for number in range(200):
+        child = bench.post(thread=f"child {number}", session="root", parent="root")
+        await child.wait_for("response.completed")
+        await trio.sleep(20)
+
+    assert Counter(served_by(bench)) == {"b": 201}
+
+
+# Quota.
+
+
+@both
+async def test_a_refusal_of_hours_is_passed_on_at_once_with_its_hint(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    no = rejecting(429, b'{"error":{"code":"x","message":"no"}}', (b"retry-after", b"7200"))
+    bench = Bench(nursery, no, accounts=[account("a")])
+    began = trio.current_time()
+
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: client.complete or client.events)
+
+    assert (client.refused.status, client.refused.retry_after) == (429, "7200")
+    assert trio.current_time() - began < 1
+
+
+async def test_quota_of_one_model_stays_refused_over_a_restart_and_stops_no_other(
+    nursery: trio.Nursery, autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    no = b'{"error":{"code":"insufficient_quota","message":"no quota for gpt-5.5."}}'
+    bench = Bench(nursery, rejecting(429, no), accounts=[account("a")])
+    await bench.post().wait_returned()
+    with closing(open_shelf(tmp_path)) as shelf:
+        bench.runtime.accounts.flush(shelf)
+        known = shelf.lasting()[AccountId("a")]
+    spec = AccountSpec(key="env:UNUSED")
+    after = Account(AccountId("a"), spec, FakeCredential("a"), AccountState(known))
+    again = Bench(nursery, answer(), accounts=[after])
+
+    refused = again.post()
+    await refused.wait_returned()
+    other = again.post(post(model="gpt-6-sol"))
+    await other.wait_for("response.completed")
+
+    assert refused.refused.reason == "accounts_spent"
+    assert len(again.upstream.sent) == 1
+
+
+@both
+async def test_a_probe_whose_client_leaves_makes_room_for_the_next(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, spent(5 * 86_400), accounts=[account("a")])
+    await bench.post().wait_returned()
+    await trio.sleep(301)
+    bench.upstream.will(Script((trio.Event(),)), answer())
+    probe = await bench.turn(transport, thread="one")
+    await wait_all_tasks_blocked()
+    refused = bench.post(thread="two")
+    await refused.wait_returned()
+
+    await probe.hang_up()
+    await probe.wait_returned()
+    await turns(bench, "three", transport=transport)
+
+    assert refused.refused.reason == "accounts_spent"
+    assert bench.outcomes[1:] == [Outcome.REFUSED, Outcome.CLIENT_GONE, Outcome.COMPLETED]
+    assert moves(bench)[-1] == ("a", "new", "probe")
+
+
+# Transport faults.
+
+
+@both
+@pytest.mark.parametrize("rest", [(), (created(),)], ids=["before", "after the first event"])
+async def test_resets_of_the_only_account_put_nobody_out_of_service(
+    transport: Transport,
+    rest: tuple[bytes, ...],
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    pool = [account("a")]
+    sends = 6 if rest else 12
+    reset = streaming(*rest, UpstreamCut("reset"))
+    bench = Bench(nursery, *[reset] * sends, answer(), accounts=pool)
+    for number in range(6):
+        client = await bench.turn(transport, thread=f"thread {number}")
+        await client.wait_until(lambda: client.returned or "error" in client.types)  # noqa: B023
+        assert pool[0].in_flight == 0
+
+    began = trio.current_time()
+    await turns(bench, "another", transport=transport)
+
+    assert len(bench.upstream.sent) == sends + 1
+    assert bench.outcomes[-1] is Outcome.COMPLETED
+    assert trio.current_time() - began < 1
+
+
+# However a turn ends, its account is given back.
+
+
+ENDINGS: Mapping[str, tuple[Script, Outcome]] = MappingProxyType(
+    {
+        "done": (answer(), Outcome.COMPLETED),
+        "failed": (streaming(created(), failed()), Outcome.FAILED),
+        "refused": (rejecting(400, b"{}"), Outcome.UPSTREAM_REFUSED),
+        "cut": (streaming(created(), UpstreamCut("reset")), Outcome.CUT),
+        "raised": (streaming(created(), RuntimeError("a bug")), Outcome.BROKEN),
+        "first event late": (streaming(trio.Event()), Outcome.UPSTREAM_FAILED),
+        "silent": (streaming(created(), trio.Event()), Outcome.CUT),
+    }
+)
+
+
+@both
+@pytest.mark.parametrize("how", ENDINGS)
+async def test_an_account_is_given_back_when_a_turn_ends_by_itself(
+    how: str, transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    script, outcome = ENDINGS[how]
+    only = account("a")
+    bench = Bench(nursery, script, accounts=[only])
+
+    client = await bench.turn(transport)
+    await client.wait_until(lambda: bench.outcomes)
+
+    assert bench.outcomes == [outcome]
+    assert only.in_flight == 0
+    await client.hang_up()
+    await client.wait_returned()
+    assert bench.at_rest
+
+
+@both
+@pytest.mark.parametrize("rest", [(), (created(),)], ids=["before", "after the first event"])
+async def test_an_account_is_given_back_when_its_client_leaves(
+    transport: Transport,
+    rest: tuple[bytes, ...],
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+) -> None:
+    only = account("a")
+    bench = Bench(nursery, streaming(*rest, trio.Event()), accounts=[only])
+    client = await bench.turn(transport)
+    await wait_all_tasks_blocked()
+    running = only.in_flight
+
+    await client.hang_up()
+    await client.wait_returned()
+
+    assert (running, only.in_flight) == (1, 0)
+    assert bench.at_rest
+
+
+async def test_a_turn_that_replaces_another_holds_its_account_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    only = account("a")
+    waiting = streaming(created("resp_1"), trio.Event())
+    bench = Bench(nursery, waiting, waiting, answer("resp_2"), accounts=[only])
+    socket = await bench.turn("websocket")
+    await socket.wait_for("response.created")
+    await socket.say(create(message("instead")))
+    await socket.wait_for("response.created", 2)
+    running = only.in_flight
+
+    await socket.complete_turn(create(message("at last")))
+
+    assert (running, only.in_flight) == (1, 0)
+    assert bench.outcomes == [Outcome.REPLACED, Outcome.REPLACED, Outcome.COMPLETED]
+
+
+@both
+async def test_an_account_is_given_back_when_the_service_ends(
+    transport: Transport, autojump_clock: MockClock
+) -> None:
+    only = account("a")
+    async with trio.open_nursery() as service_nursery:
+        bench = Bench(service_nursery, streaming(created(), trio.Event()), accounts=[only])
+        client = await bench.turn(transport)
+        await client.wait_for("response.created")
+        running = only.in_flight
+        service_nursery.cancel_scope.cancel()
+
+    assert (running, only.in_flight) == (1, 0)
+    assert (bench.turns, bench.lanes, bench.upstream.running) == (0, 0, 0)
+
+
+async def test_an_increment_over_http_goes_up_as_it_came(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    wants = call("call_1")
+    bench = Bench(nursery, saying("resp_1", wants), answer("resp_2"), accounts=[account("a")])
+    await bench.post(post(input=[message("x" * 100_000)])).wait_for("response.completed")
+    increment = post(previous_response_id="resp_1", input=[call_output("call_1")])
+
+    await bench.post(increment).wait_for("response.completed")
+
+    assert bench.upstream.sent[1].body == increment
+    assert bench.records[1].bytes_up == len(increment)
