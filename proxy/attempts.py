@@ -73,7 +73,7 @@ class Attempts:
     async def run(self) -> Ended:
         await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
         if len(self._runtime.accounts):
-            return await self._on_accounts()
+            return replace(await self._on_accounts(), asked=self._progress.attempts > 0)
         answer: Ended | Failure | None = None
         while (answer is None or unanswered(answer)) and self._may_send():
             answer = await self._send(self._request)

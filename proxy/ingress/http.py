@@ -271,6 +271,7 @@ class _Writer:
             detail=ended.detail,
             retry_seconds=ended.retry_seconds,
             spent=ended.spent,
+            asked=ended.asked,
         )
 
     def _displaced(self) -> bytes:

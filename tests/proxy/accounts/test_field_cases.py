@@ -125,6 +125,23 @@ async def test_the_record_says_why_a_thread_left_although_the_next_account_faile
     assert moves(bench)[1] == ("c", "rebound", "paused")
 
 
+@both
+async def test_a_refusal_says_that_no_provider_was_asked_only_where_none_was(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, spent(), spent(), accounts=[account("a"), account("b")])
+    said = []
+    for _ in range(2):
+        client = await bench.turn(transport)
+        await client.wait_until(lambda: client.complete or client.events)  # noqa: B023
+        said.append(client.refused)
+
+    assert [each.reason for each in said] == ["accounts_spent"] * 2
+    assert "after what providers said" in said[0].message
+    assert "asked no provider" not in said[0].message
+    assert "asked no provider" in said[1].message
+
+
 # What a request goes on from.
 
 

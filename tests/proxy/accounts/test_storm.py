@@ -23,7 +23,7 @@ from tests.proxy.ingress.test_endings_storm import (
 )
 
 SEEDS = 8
-NAMES = "abc"
+NAMES = ("a", "b", "c")
 REFUSALS = (
     {"type": "usage_limit_reached", "resets_in_seconds": 100},
     {"code": "insufficient_quota", "message": "no quota for gpt-5.5"},
