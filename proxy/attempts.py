@@ -73,7 +73,7 @@ class Attempts:
     async def run(self) -> Ended:
         await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
         if len(self._runtime.accounts):
-            return await self._on_accounts()
+            return replace(await self._on_accounts(), asked=self._progress.attempts > 0)
         answer: Ended | Failure | None = None
         while (answer is None or unanswered(answer)) and self._may_send():
             answer = await self._send(self._request)
@@ -90,12 +90,15 @@ class Attempts:
                 again = claim.account.id in excluded
                 if step is not None and again and not step.resend:
                     return step.ended
-                route = claim.route
-                self._progress.serve(claim, claim.account.id, route.move, route.reason)
+                if step is None:
+                    self._note_served(claim)
+                if not self._knows_anchor(claim):
+                    return self._without_anchor(step)
                 credential = await claim.headers()
                 if isinstance(credential, CredentialFailure):
-                    step = step or _Step(ended=_withheld_locally(credential), elsewhere=True)
+                    step = step or _withheld_locally(credential)
                 elif self._may_send():
+                    self._note_served(claim)
                     step = await self._serve(claim, credential)
                 elif step is not None:
                     return _MORE if step.refused and not again else step.ended
@@ -104,15 +107,31 @@ class Attempts:
             if not step.elsewhere:
                 return step.ended
 
+    def _note_served(self, claim: Claim) -> None:
+        """The record names who was asked last, and why the thread left its own account, also when
+        the one that it moved to has failed."""
+        progress, route = self._progress, claim.route
+        progress.serving, progress.account = claim, claim.account.id
+        if route.move is not Move.NEW or progress.move != Move.REBOUND:
+            progress.move, progress.reason = route.move, route.reason
+
+    def _knows_anchor(self, claim: Claim) -> bool:
+        """Whether the account may know the response that the request goes on from."""
+        return self._previous is None or claim.may_have("response", self._previous)
+
+    def _without_anchor(self, step: "_Step | None") -> Ended:
+        """Elsewhere the whole input is needed. An account that has only stumbled in this turn still
+        knows the response, so its own words are the better answer."""
+        if step is not None and not step.refused:
+            return step.ended
+        return Ended(
+            outcome=Outcome.REFUSED,
+            refusal="previous_response_not_found",
+            detail=self._previous or "",
+        )
+
     async def _serve(self, claim: Claim, credential: Headers) -> "_Step":
         """One attempt on one account, and what it showed of it."""
-        if self._previous is not None and not claim.may_have("response", self._previous):
-            no = Ended(
-                outcome=Outcome.REFUSED,
-                refusal="previous_response_not_found",
-                detail=self._previous,
-            )
-            return _Step(ended=no)
         body = self._body_for(claim)
         answer = await self._send(self._dressed(claim, credential, body))
         if status_of(answer) == 401:
@@ -120,9 +139,9 @@ class Attempts:
             if not isinstance(renewed, CredentialFailure) and self._may_send():
                 answer = await self._send(self._dressed(claim, renewed, body))
         elif body is not None and refuses_encrypted(answer):
-            sane, items = without_reasoning(body)
-            if items and self._may_send():
-                claim.note_foreign(claim.foreign_items + items)
+            sane, last = without_reasoning(body)
+            if last is not None and self._may_send():
+                claim.note_foreign(last)
                 answer = await self._send(self._dressed(claim, credential, sane))
         verdict = judge(answer, self._model, self._asked.family, self._runtime.wall())
         claim.note(verdict)
@@ -146,10 +165,10 @@ class Attempts:
             and claim.route.move in _AWAY
         )
         if moved_for_good:
-            body, items = without_reasoning(body)
-            if items:
-                claim.note_foreign(items)
-        elif known := claim.foreign_items:
+            body, last = without_reasoning(body)
+            if last is not None:
+                claim.note_foreign(last)
+        elif (known := claim.last_foreign) is not None:
             body, _ = without_reasoning(body, known)
         return body
 
@@ -256,13 +275,14 @@ _MORE: Final = Ended(
 """The sends are used up, and the accounts are not. A plain 429 would end a Codex turn for good."""
 
 
-def _withheld_locally(failure: CredentialFailure) -> Ended:
-    return Ended(
+def _withheld_locally(failure: CredentialFailure) -> _Step:
+    no = Ended(
         outcome=Outcome.REFUSED,
         refusal="accounts_withheld",
         retry_seconds=failure.retry_seconds,
         detail=f"({failure.message})",
     )
+    return _Step(ended=no, elsewhere=True, refused=True)
 
 
 def _authorization(headers: Headers) -> bytes:

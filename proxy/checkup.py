@@ -143,7 +143,7 @@ async def _read(
     if isinstance(credential, CredentialFailure) and not credential.final:
         state.delay(credential.retry_seconds or 0.0, now)
     elif seen.refused and (path == _MODELS or isinstance(credential, CredentialFailure)):
-        state.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
+        account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
     elif seen.good:
         state.renewed()
         state.reached(began)

@@ -76,11 +76,6 @@ class Progress:
     bytes_down: int = 0
     patience: trio.CancelScope = field(default_factory=trio.CancelScope)
 
-    def serve(self, serving: Serving, account: str, move: str, reason: str) -> None:
-        """Another attempt begins, on this account. Why the turn left its own stays said."""
-        self.serving, self.account, self.move = serving, account, move
-        self.reason = reason
-
     def replied(self, reply: UpstreamReply) -> None:
         self.status, self.upstream = reply.status, reply.name
         if self.serving is not None:

@@ -82,6 +82,8 @@ class Ended:
     retry_seconds: float | None = None
     detail: str = ""
     spent: SpentQuota | None = None
+    asked: bool = False
+    """A refusal of ours after all: some provider has been asked for this turn."""
     rejected: Rejected | None = None
     failure: Failure | None = None
     usage: Usage = UNKNOWN_USAGE

@@ -4,6 +4,7 @@ Encrypted items are readable where they were made. A summary of a compaction is 
 is the only trace of what came before it, so it is never left out: rather the upstream's own error.
 """
 
+import hashlib
 from typing import Final
 
 import msgspec
@@ -22,35 +23,34 @@ _item: Final = msgspec.json.Decoder(_Item)
 _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def without_reasoning(body: bytes, most: int | None = None) -> tuple[bytes, int]:
-    """The body without its first `most` encrypted reasoning items (all, if None), and how many
-    were left out. What cannot be read stays as it is."""
+def without_reasoning(body: bytes, last: bytes | None = None) -> tuple[bytes, bytes | None]:
+    """The body without its encrypted reasoning items: all, or those up to the one marked `last`;
+    and the mark of the last that was left out, None if there was none. What cannot be read, and
+    where there is no item with that mark, stays as it is."""
     if _MARK not in body:
-        return body, 0
+        return body, None
     try:
         fields = members(body)
-        items = _items.decode(fields["input"])
+        items = [bytes(item) for item in _items.decode(fields["input"])]
     except (KeyError, *UNREADABLE):
-        return body, 0
-    kept: list[bytes] = []
-    dropped = 0
-    for item in items:
-        raw = bytes(item)
-        if (most is None or dropped < most) and _is_encrypted_reasoning(raw):
-            dropped += 1
-        else:
-            kept.append(raw)
-    if not dropped:
-        return body, 0
+        return body, None
+    marks = [_mark_of(item) for item in items]
+    ends = [at for at, mark in enumerate(marks) if mark is not None and last in (None, mark)]
+    if not ends:
+        return body, None
+    kept = [item for at, item in enumerate(items) if marks[at] is None or at > ends[-1]]
     fields["input"] = msgspec.Raw(b"[" + b",".join(kept) + b"]")
-    return msgspec.json.encode(fields), dropped
+    return msgspec.json.encode(fields), marks[ends[-1]]
 
 
-def _is_encrypted_reasoning(raw: bytes) -> bool:
+def _mark_of(raw: bytes) -> bytes | None:
+    """Of an encrypted reasoning item, however it is written; None for anything else."""
     if _MARK not in raw:
-        return False
+        return None
     try:
         item = _item.decode(raw)
     except UNREADABLE:
-        return False
-    return item.type == "reasoning" and item.encrypted_content is not None
+        return None
+    if item.type != "reasoning" or item.encrypted_content is None:
+        return None
+    return hashlib.blake2b(item.encrypted_content.encode(), digest_size=16).digest()

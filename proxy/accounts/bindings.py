@@ -51,11 +51,11 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """How many of a thread's encrypted reasoning items `account` cannot read: the first ones of
-    the input, since what came later is its own."""
+    """Of a thread's encrypted reasoning items `account` cannot read those up to the one marked
+    `last`; what came later is its own."""
 
     account: AccountId
-    items: int
+    last: bytes
 
 
 class Bindings:
@@ -119,9 +119,9 @@ class Bindings:
     def note_foreign(self, key: BindingKey, foreign: Foreign) -> None:
         self._foreign.set(key, foreign)
 
-    def foreign(self, key: BindingKey | None, account: AccountId) -> int:
+    def foreign(self, key: BindingKey | None, account: AccountId) -> bytes | None:
         known = self._foreign.get(key)
-        return known.items if known is not None and known.account == account else 0
+        return known.last if known is not None and known.account == account else None
 
     def per_account(self) -> dict[AccountId, int]:
         counts: dict[AccountId, int] = {}

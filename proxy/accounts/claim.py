@@ -23,10 +23,14 @@ _WORTH_A_LINE: Final = frozenset({Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED,
 
 
 class Credential(Protocol):
-    """What authorizes a request. `fingerprint` stays while a token is only refreshed."""
+    """What authorizes a request. `fingerprint` stays while a token is only refreshed; `version`
+    changes with each token. Neither tells a secret."""
 
     @property
     def fingerprint(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
 
     async def headers(self, wall: float) -> Headers | CredentialFailure: ...
 
@@ -48,9 +52,21 @@ class Account:
         self.tally = Tally()
         self.in_flight = 0
         self.base_url = spec.url
+        self._refused: str | None = None
+        """The version of the credential that was refused last."""
         self.state.adopt(credential.fingerprint)
 
+    def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
+        """What an attempt that began then has shown."""
+        if verdict.kind is Kind.UNAUTHORIZED:
+            self._refused = self.credential.version
+        self.state.note(verdict, family, began, now)
+
     def view(self) -> AccountView:
+        """A refusal holds for the credential that was refused: its owner may sign in again, while
+        no turn comes here that would notice."""
+        if self.state.invalid and self._refused not in (None, self.credential.version):
+            self.state.renewed()
         return self.state.view(self.id, self.spec.models)
 
 
@@ -121,7 +137,8 @@ class Claim:
         state.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
             if found.final:
-                state.note(Verdict(kind=Kind.UNAUTHORIZED), self._asked.family, self._began, now)
+                no = Verdict(kind=Kind.UNAUTHORIZED)
+                self.account.note(no, self._asked.family, self._began, now)
             else:
                 state.delay(found.retry_seconds or 0.0, now)
             logger.warning("account %s: %s (a local cause)", self.account.id, found.message)
@@ -151,7 +168,7 @@ class Claim:
     def note(self, verdict: Verdict) -> None:
         """How the attempt ended, as far as it tells of the account."""
         now = self._books.wall()
-        self.account.state.note(verdict, self._asked.family, self._began, now)
+        self.account.note(verdict, self._asked.family, self._began, now)
         self._books.touch(self.account.id)
         if verdict.kind in _WORTH_A_LINE:
             logger.warning("account %s: %s", self.account.id, _in_words(verdict, now))
@@ -186,13 +203,13 @@ class Claim:
         return gift == Gift(self.account.id, self._asked.principal)
 
     @property
-    def foreign_items(self) -> int:
-        """How many encrypted items, the first of the input, the account is known to refuse."""
+    def last_foreign(self) -> bytes | None:
+        """The mark of the last encrypted item of the input that the account is known to refuse."""
         return self._books.bindings.foreign(self._asked.key, self.account.id)
 
-    def note_foreign(self, items: int) -> None:
+    def note_foreign(self, last: bytes) -> None:
         if self._asked.key is not None:
-            foreign = Foreign(account=self.account.id, items=items)
+            foreign = Foreign(account=self.account.id, last=last)
             self._books.bindings.note_foreign(self._asked.key, foreign)
 
 

@@ -107,6 +107,11 @@ class ChatGptLogin:
         return self._fingerprint
 
     @property
+    def version(self) -> str:
+        login = self._current()
+        return digest(login.access_token) if isinstance(login, Login) else ""
+
+    @property
     def plan(self) -> str | None:
         login = self._current()
         return login.plan if isinstance(login, Login) else None

@@ -23,6 +23,10 @@ class KeyCredential:
     def fingerprint(self) -> str:
         return self.key.fingerprint
 
+    @property
+    def version(self) -> str:
+        return self.key.fingerprint
+
     async def headers(self, wall: float) -> Headers | CredentialFailure:
         return self.key.headers()
 
@@ -36,6 +40,7 @@ class NoCredential:
 
     problem: str
     fingerprint: str = ""
+    version: str = ""
 
     async def headers(self, wall: float) -> Headers | CredentialFailure:
         return CredentialFailure(final=True, message=self.problem)

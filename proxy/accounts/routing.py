@@ -10,6 +10,7 @@ it never comes back to where it was.
 
 Trouble that passes by itself ends no binding. While it lasts, the thread makes a detour to one
 account, remembered so that its cache is used again, and one request at a time tries the way home.
+Where nobody is at home a new thread tries it, or trouble that has passed would never be noticed.
 With nowhere else to go a turn goes to the troubled account: a provider's hiccup never becomes an
 outage of our own. Only what is known to be of no use (spent, refused, paused) is withheld.
 
@@ -186,13 +187,23 @@ class _Field:
     def place(self, move: Move, why: Reason | None) -> Route | Withheld:
         """Where to begin; `why` says what released the thread, if it was bound."""
         if self._ready:
-            view, reason = self._way_round() or self._start(self._ready)
+            view, reason = self._way_round() or self._start([*self._ready, *self._due(move)])
+            if self._standing[view.id] is not Standing.READY:
+                return replace(self._bind(view, move, Reason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
             view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
             return self._bind(view, move, why or Reason.ALONE)
         return self._probe(move) or self._withheld(why)
+
+    def _due(self, move: Move) -> list[AccountView]:
+        """In trouble, and due for a probe. Only a new thread may be one: it has no cache to lose;
+        and only at first, while there is a send left for somebody else."""
+        if move is not Move.NEW or self._excluded:
+            return []
+        troubled = self._standing_as(Standing.TROUBLED)
+        return [view for view in troubled if view.may_probe(self._wish.family, self._now)]
 
     def _way_round(self) -> tuple[AccountView, Reason] | None:
         """Of a thread released while on a detour: that account has its latest prompt."""

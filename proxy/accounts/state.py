@@ -98,8 +98,13 @@ class AccountState:
             self._invalid, self._streak, self.credits, self.plan = None, 0, False, None
         self.fingerprint = fingerprint
 
+    @property
+    def invalid(self) -> bool:
+        """Whether its credential was refused."""
+        return self._invalid is not None
+
     def renewed(self) -> None:
-        """Its credential was changed or found good by the operator."""
+        """Its credential is another than the one refused, or was found good."""
         self._invalid = None
 
     def reached(self, began: float) -> None:

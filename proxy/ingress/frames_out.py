@@ -36,6 +36,8 @@ def no_frame(
     detail: str = "",
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
+    *,
+    asked: bool = False,
 ) -> bytes:
     no = refusal(
         runtime,
@@ -45,6 +47,7 @@ def no_frame(
         detail=detail,
         retry_seconds=retry_seconds,
         spent=spent,
+        asked=asked,
     )
     return replies.frame_form(no)
 
@@ -64,7 +67,7 @@ def _last(runtime: Runtime, ended: Ended, identity: Identity) -> bytes | None:
         case Outcome.REFUSED:
             reason = ended.refusal or ""
             said = (ended.detail, ended.retry_seconds, ended.spent)
-            return no_frame(runtime, reason, identity, *said)
+            return no_frame(runtime, reason, identity, *said, asked=ended.asked)
         case Outcome.DISPLACED:
             return no_frame(runtime, "displaced", identity)
         case Outcome.CUT:

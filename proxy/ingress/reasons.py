@@ -45,6 +45,7 @@ def _budget(message: str) -> _Rule:
 
 
 _LOCAL: Final = "turnlane refused this locally and asked no provider: "
+_AFTER_ALL: Final = "turnlane refused this locally, after what providers said: "
 
 _RULES: Final = MappingProxyType(
     {
@@ -162,9 +163,10 @@ def refusal(
     detail: str = "",
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
+    asked: bool = False,
 ) -> No:
     """Our own no, as this client understands it. `retry_seconds`: what a workflow's window, or the
-    accounts, say."""
+    accounts, say. `asked`: a provider was asked before."""
     rule = _RULES[reason]
     retry, final = rule.retry, rule.final
     if reason == "draining":
@@ -180,7 +182,7 @@ def refusal(
         status=rule.status,
         type=rule.type,
         code=rule.code,
-        message=_LOCAL
+        message=(_AFTER_ALL if asked else _LOCAL)
         + rule.message.format(
             **_figures(runtime), detail=detail[:_DETAIL_CHARACTERS], comes_back=_comes_back(spent)
         ),

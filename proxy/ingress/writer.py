@@ -137,6 +137,7 @@ class Writer:
             detail=ended.detail,
             retry_seconds=ended.retry_seconds,
             spent=ended.spent,
+            asked=ended.asked,
         )
 
     def _displaced(self) -> bytes:

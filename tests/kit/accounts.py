@@ -22,6 +22,7 @@ class FakeCredential:
 
     name: str
     fingerprint: str = ""
+    version: str = ""
     renewed: str | None = None
     """The token that a renewal brings; None refuses it."""
     will: deque[CredentialFailure] = field(default_factory=deque)

@@ -25,21 +25,39 @@ def body(items: list[dict[str, Any]]) -> bytes:
 def test_reasoning_goes_and_the_rest_stays() -> None:
     items = [SAID, reasoning(1), COMPACTION, PLAIN, reasoning(2), SAID]
 
-    sane, dropped = without_reasoning(body(items))
+    sane, last = without_reasoning(body(items))
 
-    assert dropped == 2
+    assert last is not None
     assert json.loads(sane) == json.loads(body([SAID, COMPACTION, PLAIN, SAID]))
 
 
-@given(st.lists(st.booleans()), st.integers(0, 6))
-def test_the_first_ones_go_and_the_later_ones_stay(kinds: list[bool], most: int) -> None:
-    items = [reasoning(number) if kind else SAID for number, kind in enumerate(kinds)]
+@given(st.lists(st.booleans()), st.lists(st.booleans()))
+def test_what_is_known_goes_and_what_came_later_stays(early: list[bool], late: list[bool]) -> None:
+    before = [reasoning(number) if kind else SAID for number, kind in enumerate(early)]
+    after = [reasoning(-1 - number) if kind else SAID for number, kind in enumerate(late)]
+    sane, last = without_reasoning(body(before))
+    grown = body(before + after)
 
-    sane, dropped = without_reasoning(body(items), most)
+    said = [item for item in before if item == SAID]
+    assert (last is None) is (said == before)
+    assert json.loads(sane)["input"] == said
+    if last is not None:
+        assert json.loads(without_reasoning(grown, last)[0])["input"] == said + after
 
-    assert dropped == min(most, sum(kinds))
-    kept = [item for item in json.loads(sane)["input"] if item != SAID]
-    assert kept == [item for item in items if item != SAID][dropped:]
+
+def test_the_same_item_is_known_however_it_is_written() -> None:
+    item = reasoning(1)
+    _, last = without_reasoning(body([item]))
+    again = {"encrypted_content": item["encrypted_content"], "id": "rs_1", "type": "reasoning"}
+
+    assert json.loads(without_reasoning(body([again, SAID]), last)[0])["input"] == [SAID]
+
+
+def test_where_the_last_known_is_gone_everything_stays() -> None:
+    _, last = without_reasoning(body([reasoning(1), reasoning(2)]))
+    rolled_back = body([reasoning(1), SAID, reasoning(3)])
+
+    assert without_reasoning(rolled_back, last) == (rolled_back, None)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +75,4 @@ def test_the_first_ones_go_and_the_later_ones_stay(kinds: list[bool], most: int)
     ],
 )
 def test_what_has_none_is_the_same_bytes(strange: bytes) -> None:
-    assert without_reasoning(strange) == (strange, 0)
+    assert without_reasoning(strange) == (strange, None)

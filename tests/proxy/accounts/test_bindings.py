@@ -57,11 +57,11 @@ def test_a_thread_is_served_where_its_binding_or_its_detour_says() -> None:
 
 def test_foreign_items_are_those_of_one_account() -> None:
     bindings = Bindings()
-    bindings.note_foreign(key("thread"), Foreign(account=B, items=3))
+    bindings.note_foreign(key("thread"), Foreign(account=B, last=b"mark"))
 
-    assert bindings.foreign(key("thread"), B) == 3
-    assert bindings.foreign(key("thread"), A) == 0
-    assert bindings.foreign(None, B) == 0
+    assert bindings.foreign(key("thread"), B) == b"mark"
+    assert bindings.foreign(key("thread"), A) is None
+    assert bindings.foreign(None, B) is None
 
 
 bindings_of = st.builds(

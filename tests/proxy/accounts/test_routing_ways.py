@@ -77,6 +77,36 @@ def test_with_nobody_else_a_troubled_account_is_asked_all_the_same(
     assert decided.binding.held_since == (held_since or NOW)
 
 
+def test_a_new_thread_tries_an_account_in_trouble_that_it_would_begin_on() -> None:
+    due = view("a", 10, **troubled(probe_at=NOW))
+    found_out = found([due, view("b", 20)])
+
+    assert said(found_out) == (A, "new", "probe")
+    assert found_out.probe
+    assert found_out.binding == binding(A, used_at=NOW)
+    assert said(found([due, view("b", 5)])) == (B, "new", "strategy")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "memory", "excluded"),
+    [
+        (troubled(probe_at=NOW + 1), Memory(), []),
+        (troubled(probe_at=NOW, probing=True), Memory(), []),
+        (troubled(probe_at=NOW), Memory(), [C]),
+        (troubled(probe_at=NOW), bound(AccountId("gone")), []),
+        (spent(probe_at=NOW), Memory(), []),
+    ],
+    ids=["not due", "tried by another", "no send to lose", "a cache to lose", "spent"],
+)
+def test_nobody_else_tries_it_while_another_serves(
+    trouble: dict[str, Any], memory: Memory, excluded: list[AccountId]
+) -> None:
+    decided = found([view("a", 10, **trouble), view("b", 20)], memory, excluded=excluded)
+
+    assert decided.account == B
+    assert not decided.probe
+
+
 def test_a_hold_lasts_ten_minutes() -> None:
     views = [view("a", **troubled()), view("b")]
 
