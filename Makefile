@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check coverage lint load browser codex clean
+.PHONY: run test check coverage lint load bench browser codex clean
 
 run: $(VENV)/.run
 	@$(BIN)/turnlane serve
@@ -28,6 +28,10 @@ lint: $(VENV)/.dev
 
 load: $(VENV)/.dev
 	$(BIN)/pytest -q -m load -o faulthandler_timeout=0
+
+# CPU a turn as a ratio to a floor and to the peers in ./peers: docs/performance.md. BENCH="--help".
+bench: $(VENV)/.dev
+	$(BIN)/python -m harness.bench $(BENCH)
 
 browser: $(VENV)/.dev
 	$(BIN)/pytest -q -m browser tests/e2e/test_browser.py
