@@ -38,6 +38,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """What another account may well not answer."""
 _REFUSED: Final = frozenset({Kind.QUOTA, Kind.THROTTLED, Kind.UNAUTHORIZED})
+_BOUND_ANEW: Final = frozenset({Move.NEW, Move.REBOUND})
 _AWAY: Final = frozenset({Move.NEW, Move.REBOUND, Move.DETOUR})
 _TURN_STATE: Final = b"x-codex-turn-state"
 
@@ -73,7 +74,10 @@ class Attempts:
     async def run(self) -> Ended:
         await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
         if len(self._runtime.accounts):
-            return replace(await self._on_accounts(), asked=self._progress.attempts > 0)
+            ended = await self._on_accounts()
+            if self._progress.move in _BOUND_ANEW:
+                await self._runtime.accounts.scribe.wait_written(self._asked.key)
+            return replace(ended, asked=self._progress.attempts > 0)
         answer: Ended | Failure | None = None
         while (answer is None or unanswered(answer)) and self._may_send():
             answer = await self._send(self._request)

@@ -97,7 +97,7 @@ def open_accounts(config: Config) -> Iterator[tuple[Managed, Shelf]]:
         try:
             yield Managed(pool=pool, book=book, opener=opener, configured=config.accounts), shelf
         finally:
-            pool.flush(shelf)
+            pool.scribe.flush(shelf)
 
 
 def _accounts(config: Config, book: AccountBook, opener: Opener) -> Iterator[Account]:

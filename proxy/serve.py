@@ -85,7 +85,7 @@ async def _hold(
         await holding.start(serve_control, seat.control, commands, holding)
         holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
         if runtime.shelf is not None:
-            holding.start_soon(runtime.accounts.write, runtime.shelf)
+            holding.start_soon(runtime.accounts.scribe.write, runtime.shelf)
         holding.start_soon(watch_spent, runtime)
         if codex is not None:
             holding.start_soon(stay_connected, codex, here, runtime.admission)
@@ -96,7 +96,7 @@ async def _hold(
         following = await wait_next(seat.control, seat.listening, refuses)
         holding.cancel_scope.cancel()
     if runtime.shelf is not None:
-        runtime.accounts.flush(runtime.shelf)
+        runtime.accounts.scribe.flush(runtime.shelf)
     seat.give_up()
     if following is not None:
         with following:

@@ -97,6 +97,10 @@ class Bindings:
         """The model families that a thread is bound for."""
         return [family for name, family in self._bound if name == thread]
 
+    def has_changed(self, key: BindingKey) -> bool:
+        """Whether it was set or dropped since."""
+        return key in self._changed
+
     def put_back(self, keys: Iterable[BindingKey]) -> None:
         """What could not be written is tried again."""
         self._changed.update(keys)

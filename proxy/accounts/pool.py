@@ -8,34 +8,29 @@ block that it opens is one attempt; leaving it, however, gives the account back.
 same `route` and remembers nothing.
 
 What a claim's attempt shows (`answering`, `learn`, `note`) goes to the account's state. Bindings
-and states are written down by one owner task, as soon as they change; a turn waits for no disk.
+and states are written down (`scribe`) as soon as they change.
 """
 
 import hashlib
 import logging
-import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
-
-import trio
 
 from proxy.accounts.account import ANY, AccountId, AccountView, Family, Standing, Window
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
 from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
-from proxy.accounts.shelf import Changes, Shelf
+from proxy.accounts.scribe import Scribe
 from proxy.accounts.state import Lasting
 from proxy.accounts.tally import LastHour
 
 logger = logging.getLogger("turnlane")
 
 MOST_ACCOUNTS: Final = 64
-WRITE_SECONDS: Final = 0.05
-"""At least so long between two writes; the first follows its change at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +50,6 @@ class AccountStatistics:
     last_hour: LastHour
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Changes:
-    """What is to be written down."""
-
-    bindings: Changes
-    accounts: Sequence[tuple[AccountId, Lasting]]
-
-
 class AccountPool:
     def __init__(
         self,
@@ -78,13 +65,11 @@ class AccountPool:
         self._gifts = Recent[bytes, Gift]()
         self._removed = Recent[AccountId, Account](MOST_ACCOUNTS)
         self._cursor: AccountId | None = None
-        self._dirty: set[AccountId] = set()
-        self._changed = trio.Event()
-        self._flushed = False
+        self.scribe = Scribe(self._bindings, self.known)
         self._books = Books(
             bindings=self._bindings,
             wall=wall,
-            touch=self._touch,
+            touch=self.scribe.touch,
             gave=self._gave,
             gift=self._gift,
             alone=lambda: len(self) == 1,
@@ -115,7 +100,7 @@ class AccountPool:
         if isinstance(decided, Withheld):
             if decided.move is not None and asked.key is not None:
                 self._bindings.drop(asked.key)
-                self._touch()
+                self.scribe.touch()
             yield decided
             return
         account = self._accounts[decided.account]
@@ -161,7 +146,7 @@ class AccountPool:
         warm = self._bindings.served(asked.thread) == decided.account
         if key is not None and decided.binding is not None:
             self._bindings.keep(key, decided.binding)
-            self._touch()
+            self.scribe.touch()
         if decided.move in (Move.NEW, Move.REBOUND):
             self._cursor = decided.account
         self._bindings.note_served(asked.thread, asked.parent, decided.account)
@@ -188,7 +173,7 @@ class AccountPool:
         if account.id not in self._accounts and len(self) >= MOST_ACCOUNTS:
             raise ValueError(f"there are {MOST_ACCOUNTS} accounts already")
         self._accounts[account.id] = account
-        self._touch(account.id)
+        self.scribe.touch(account.id)
 
     def remove(self, account: AccountId) -> bool:
         """False when there is no such account. What is known of it is kept: under the same name a
@@ -198,7 +183,7 @@ class AccountPool:
             return False
         found.state.paused = False
         self._removed.set(account, found)
-        self._touch(account)
+        self.scribe.touch(account)
         return True
 
     def known(self, account: AccountId) -> Lasting | None:
@@ -208,7 +193,7 @@ class AccountPool:
 
     def changed(self, account: AccountId) -> None:
         """Something was learnt of an account outside of any claim."""
-        self._touch(account)
+        self.scribe.touch(account)
 
     def pause(self, account: AccountId, *, paused: bool) -> bool:
         """False when there is no such account."""
@@ -216,7 +201,7 @@ class AccountPool:
         if found is None:
             return False
         found.state.paused = paused
-        self._touch(account)
+        self.scribe.touch(account)
         return True
 
     def plan(self) -> str | None:
@@ -227,51 +212,6 @@ class AccountPool:
         now = self._wall()
         bound = self._bindings.per_account()
         return [_statistics(each, bound.get(each.id, 0), now) for each in self.all()]
-
-    # Writing down.
-
-    def _touch(self, account: AccountId | None = None) -> None:
-        """Something changed that is to be written down."""
-        if account is not None:
-            self._dirty.add(account)
-        self._changed.set()
-
-    async def write(self, shelf: Shelf) -> None:
-        """The owner task: write down what changes, until cancelled."""
-        own_thread = trio.CapacityLimiter(1)
-        while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
-            changes = self._take_changes()
-            if not await trio.to_thread.run_sync(_write, shelf, changes, limiter=own_thread):
-                self._bindings.put_back(key for key, _ in changes.bindings)
-                self._dirty.update(account for account, _ in changes.accounts)
-            await trio.sleep(WRITE_SECONDS)
-
-    def flush(self, shelf: Shelf) -> None:
-        """Write what is left, once and for all: after that another process may be the writer. No
-        owner task may run any more."""
-        if not self._flushed:
-            self._flushed = True
-            _write(shelf, self._take_changes())
-
-    def _take_changes(self) -> _Changes:
-        """Taken together here, so that the thread touches nothing that a turn does."""
-        known = [(account, self.known(account)) for account in self._dirty]
-        self._dirty.clear()
-        return _Changes(
-            bindings=self._bindings.take_changed(),
-            accounts=[(account, lasting) for account, lasting in known if lasting is not None],
-        )
-
-
-def _write(shelf: Shelf, changes: _Changes) -> bool:
-    try:
-        shelf.write(changes.bindings, changes.accounts)
-    except sqlite3.Error as error:
-        logger.warning("%d bindings are not written down: %s", len(changes.bindings), error)
-        return False
-    return True
 
 
 def _statistics(account: Account, bindings: int, now: float) -> AccountStatistics:

@@ -318,7 +318,7 @@ async def test_what_was_looked_up_is_written_down(
     async with watching(usage(43), accounts=(known,)) as made:
         await trio.sleep(WATCH_SECONDS + 1)
         with closing(open_shelf(tmp_path)) as shelf:
-            made.runtime.accounts.flush(shelf)
+            made.runtime.accounts.scribe.flush(shelf)
             kept = shelf.lasting()[known.id]
 
     assert [window.used_percent for window in kept.windows] == [43]

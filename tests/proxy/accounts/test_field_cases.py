@@ -464,7 +464,7 @@ async def test_quota_of_one_model_stays_refused_over_a_restart_and_stops_no_othe
     bench = Bench(nursery, rejecting(429, no), accounts=[account("a")])
     await bench.post().wait_returned()
     with closing(open_shelf(tmp_path)) as shelf:
-        bench.runtime.accounts.flush(shelf)
+        bench.runtime.accounts.scribe.flush(shelf)
         known = shelf.lasting()[AccountId("a")]
     spec = AccountSpec(key="env:UNUSED")
     after = Account(AccountId("a"), spec, FakeCredential("a"), AccountState(known))

@@ -1,6 +1,7 @@
 """AccountPool: what is previewed is what is chosen, and what a claim takes it gives back."""
 
 import sqlite3
+import threading
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,7 +169,7 @@ async def test_what_changes_is_written_down_at_once(tmp_path: Path, nursery: tri
     asked = Asked(thread=ThreadName("thread"), model="gpt-5.5")
     with closing(open_shelf(tmp_path)) as shelf, closing(open_shelf(tmp_path)) as reader:
         async with trio.open_nursery() as writing:
-            writing.start_soon(pool.write, shelf)
+            writing.start_soon(pool.scribe.write, shelf)
             pool.pause(AccountId("a"), paused=True)
             with pool.claim(asked):
                 pass
@@ -193,10 +194,10 @@ async def test_what_was_flushed_is_written_to_no_more(tmp_path: Path) -> None:
     with closing(open_shelf(tmp_path)) as shelf:
         with pool.claim(first):
             pass
-        pool.flush(shelf)
+        pool.scribe.flush(shelf)
         with pool.claim(second):
             pass
-        pool.flush(shelf)
+        pool.scribe.flush(shelf)
 
         assert [key for key, _ in shelf.bindings()] == [first.key]
 
@@ -222,7 +223,7 @@ async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
     with closing(open_shelf(tmp_path)) as shelf:
         full: Any = Unwritable(shelf)
         async with trio.open_nursery() as writing:
-            writing.start_soon(pool.write, full)
+            writing.start_soon(pool.scribe.write, full)
             with pool.claim(Asked(thread=ThreadName("one"))):
                 pass
             with trio.fail_after(5):
@@ -232,7 +233,55 @@ async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
             writing.cancel_scope.cancel()
         with pool.claim(Asked(thread=ThreadName("two"))):
             pass
-        pool.flush(shelf)
+        pool.scribe.flush(shelf)
 
         assert sorted(key[0] for key, _ in shelf.bindings()) == ["one", "two"]
     assert "1 bindings are not written down: database or disk is full" in caplog.text
+
+
+@dataclass
+class Slow:
+    """A disk that takes its time."""
+
+    shelf: Shelf
+    go: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, *changes: Any) -> None:
+        assert self.go.wait(5)
+        self.shelf.write(*changes)
+
+
+async def test_whoever_waits_for_a_binding_finds_it_on_disk(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    pool = AccountPool([account("a")], Routing(), Clock())
+    asked = Asked(thread=ThreadName("thread"))
+    found: list[int] = []
+    with closing(open_shelf(tmp_path)) as shelf:
+        slow: Any = Slow(shelf)
+
+        async def wait() -> None:
+            await pool.scribe.wait_written(asked.key)
+            found.append(len(shelf.bindings()))
+
+        async with trio.open_nursery() as writing:
+            writing.start_soon(pool.scribe.write, slow)
+            await trio.testing.wait_all_tasks_blocked()
+            with pool.claim(asked):
+                pass
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                early = list(found)
+                slow.go.set()
+            writing.cancel_scope.cancel()
+
+    assert (early, found) == ([], [1])
+
+
+async def test_where_nobody_writes_nobody_waits() -> None:
+    pool = AccountPool([account("a")], Routing(), Clock())
+    asked = Asked(thread=ThreadName("thread"))
+    with pool.claim(asked), trio.fail_after(0.1):
+        await pool.scribe.wait_written(asked.key)
+        await pool.scribe.wait_written(None)
