@@ -71,8 +71,10 @@ async def serve(
 
 
 async def _answer(runtime: Runtime, url: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Only who listens knows where."""
-    return {"url": url} if asked.get("command") == "url" else await answer(runtime, asked)
+    """Only who listens knows where; and where turns go may have been said by a flag."""
+    if asked.get("command") == "url":
+        return {"url": url, "upstream": runtime.config.upstream.url}
+    return await answer(runtime, asked)
 
 
 async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:
