@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,16 @@ def codex_home(home: Path) -> Path:
 
 @asynccontextmanager
 async def open_child(
-    home: Path, upstream: str, *arguments: str, port: int = 0
+    home: Path,
+    upstream: str,
+    *arguments: str,
+    port: int = 0,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Child]:
-    """A process that has said it is ready; killed at the end if it is still there."""
+    """A process that has said it is ready; killed at the end if it is still there.
+
+    `settings` are its whole environment, if it is not that of `environment`.
+    """
     await trio.Path(home).mkdir(exist_ok=True)
     log = home / "stderr.txt"
     line = command("serve", "--port", str(port), "--upstream", upstream, *arguments)
@@ -75,7 +82,7 @@ async def open_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment(home),
+            env=settings or environment(home),
         )
     try:
         ready = await _first_line(process)
@@ -94,12 +101,14 @@ async def open_child(
             await _end(process)
 
 
-async def run(arguments: Sequence[str], home: Path) -> subprocess.CompletedProcess[bytes]:
-    """Another command to its end."""
+async def run(
+    arguments: Sequence[str], home: Path, **settings: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Another command to its end; `settings` are more of its environment."""
     with trio.fail_after(END_SECONDS):
         return await trio.run_process(
             command(*arguments),
-            env=environment(home),
+            env={**environment(home), **settings},
             capture_stdout=True,
             capture_stderr=True,
             check=False,
