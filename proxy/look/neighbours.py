@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,13 @@ class Neighbour:
     pid: int
 
 
-def listener_at(host: str, port: int) -> Listener | None:
+Connections = Callable[[str], Iterable[Any]]
+"""As `psutil.net_connections`."""
+
+
+def listener_at(
+    host: str, port: int, connections: Connections = psutil.net_connections
+) -> Listener | None:
     """Who keeps turnlane from listening there, seen by trying; None when nobody does."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +54,7 @@ def listener_at(host: str, port: int) -> Listener | None:
                 return Listener(problem=error.strerror or str(error))
         else:
             return None
-    pid = _pid_at(port)
+    pid = _pid_at(port, connections)
     return Listener(pid=pid, name=_name(pid), turnlane=problem_at(port, host) is None)
 
 
@@ -79,15 +85,13 @@ def is_serving(words: list[str]) -> bool:
     return False
 
 
-def _pid_at(port: int) -> int | None:
+def _pid_at(port: int, connections: Connections) -> int | None:
     try:
-        connections = psutil.net_connections("tcp")
+        listening = (x for x in connections("tcp") if x.status == psutil.CONN_LISTEN)
+        pids: list[int | None] = [x.pid for x in listening if x.laddr and x.laddr.port == port]
     except (psutil.Error, OSError):
         return None
-    for each in connections:
-        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port:
-            return each.pid
-    return None
+    return pids[0] if pids else None
 
 
 def _name(pid: int | None) -> str | None:

@@ -44,6 +44,36 @@ def test_another_program_is_known_by_its_pid_and_its_name() -> None:
     assert taken.named == f", pid {os.getpid()} ({psutil.Process().name()})"
 
 
+def taken_by(pid: int | None) -> Listener | None:
+    """As the list of connections has it."""
+    with answering(b"hello") as port:
+        listening = SimpleNamespace(
+            status=psutil.CONN_LISTEN, laddr=SimpleNamespace(port=port), pid=pid
+        )
+        return listener_at(LOOPBACK, port, lambda _kind: [listening])
+
+
+def test_a_program_of_another_user_has_no_pid() -> None:
+    assert taken_by(None) == Listener()
+
+
+def test_a_program_that_has_ended_meanwhile_has_no_name() -> None:
+    taken = taken_by(2**22 + 1)
+
+    assert taken is not None
+    assert taken.named == f", pid {2**22 + 1}"
+
+
+def test_where_the_connections_cannot_be_listed_the_port_is_taken_all_the_same() -> None:
+    def denied(_kind: str) -> list[Any]:
+        raise psutil.AccessDenied
+
+    with answering(b"hello") as port:
+        assert listener_at(LOOPBACK, port, denied) == Listener()
+    with answering(b"hello") as port:
+        assert listener_at(LOOPBACK, port, lambda _kind: []) == Listener()
+
+
 def test_an_address_that_is_not_this_machines_is_a_problem() -> None:
     taken = listener_at("192.0.2.1", 10110)
 
