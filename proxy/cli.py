@@ -189,7 +189,7 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
         settings = load(config, os.environ, {})
     except ConfigError as error:
         settings = error
-    operate(lambda home: show_doctor(home, settings, json=as_json))
+    operate(lambda home: show_doctor(home, settings, config, json=as_json))
 
 
 @app.command()

@@ -28,6 +28,8 @@ from proxy.runtime import Runtime, open_accounts
 from proxy.status import status
 
 ANSWER_SECONDS = 10.0
+LOOK_SECONDS = 3.0
+"""For those who only look: somebody waits for what they see."""
 
 Answer = dict[str, Any]
 

@@ -8,6 +8,7 @@ import fcntl
 import logging
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,10 @@ PEERS = 16
 COMMAND_BYTES = 64 * 1024
 COMMAND_SECONDS = 5.0
 
+LOOKS = 5
+LOOK_SECONDS = 0.01
+"""Whoever looks who holds the lock has it for a moment: it is tried again before that counts."""
+
 WORK_SECONDS = 60.0
 """Some commands ask a provider; each has a deadline of its own below this one."""
 
@@ -36,7 +41,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 @contextmanager
-def locked(home: Path) -> Iterator[str]:
+def locked(home: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[str]:
     """Hold the home; brings the path of its control socket.
 
     Raises HomeTaken saying which process has it, or ConfigError.
@@ -48,11 +53,9 @@ def locked(home: Path) -> Iterator[str]:
     except OSError as error:
         raise ConfigError("TURNLANE_HOME", f"{home} cannot be used: {error.strerror}") from error
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken(lock, pause):
             problem = f"{home} is in use by the turnlane with pid {_named(lock)}"
-            raise HomeTaken("TURNLANE_HOME", problem) from None
+            raise HomeTaken("TURNLANE_HOME", problem)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
         yield control
@@ -74,6 +77,15 @@ def holder(home: Path) -> str | None:
     finally:
         os.close(lock)
     return None
+
+
+def _taken(lock: int, pause: Callable[[float], None]) -> bool:
+    for _ in range(LOOKS):
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        pause(LOOK_SECONDS)
+    return False
 
 
 def _named(lock: int) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.control import NotRunning, ask
+from proxy.control import LOOK_SECONDS, NotRunning, ask
 from proxy.errors import ConfigError
 from proxy.hour import MOST_RECORDS, Past, past
 from proxy.store import newest
@@ -14,8 +14,13 @@ def past_of(home: Path, now: float) -> Past:
     """Changes no file, which reading a journal in use would. Raises ConfigError for a journal that
     cannot be read."""
     try:
-        said = ask(home, {"command": "past"})
+        said = ask(home, {"command": "past"}, LOOK_SECONDS)
         return msgspec.convert(said.get("past"), Past)
     except (NotRunning, ConfigError, msgspec.ValidationError):
-        records = [record for _, record in newest(home, MOST_RECORDS, untouched=True)]
-        return past(records, now)
+        return past_on_disk(home, now)
+
+
+def past_on_disk(home: Path, now: float) -> Past:
+    """The same without asking."""
+    records = [record for _, record in newest(home, MOST_RECORDS, untouched=True)]
+    return past(records, now)

@@ -104,8 +104,10 @@ async def _hold(
 
 
 async def _answer(runtime: Runtime, here: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Only who listens knows where."""
-    return {"url": here} if asked.get("command") == "url" else await answer(runtime, asked)
+    """Only who listens knows where; and where turns go may have been said by a flag."""
+    if asked.get("command") == "url":
+        return {"url": here, "upstream": runtime.config.upstream.url}
+    return await answer(runtime, asked)
 
 
 async def _leave_at_drain(runtime: Runtime, holding: trio.CancelScope) -> None:

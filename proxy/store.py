@@ -5,11 +5,13 @@ sudden, and readers never wait for the writer. Only a crash of the machine may c
 """
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from proxy.errors import ConfigError
@@ -108,8 +110,7 @@ def open_store(home: Path, wall: float, most_rows: int = MOST_ROWS) -> Store:
 def newest(home: Path, count: int, *, untouched: bool = False) -> list[Numbered]:
     """The last `count` records, oldest first. Raises ConfigError.
 
-    `untouched`: not even SQLite's own files beside the journal change, at the price of what a
-    process has written that runs now, or that was killed.
+    `untouched`: not even SQLite's own files beside the journal change.
     """
     return _read(home, _NEWEST, (count,), untouched=untouched)
 
@@ -126,14 +127,34 @@ def _read(
 ) -> list[Numbered]:
     """Read-only: it needs no lock and changes no record, whoever writes meanwhile."""
     path = home / JOURNAL_NAME
-    if not path.exists():
-        return []
-    uri = f"{path.absolute().as_uri()}?mode=ro" + ("&immutable=1" if untouched else "")
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS)) as database:
+        if not path.exists():
+            return []
+        with _as_it_is(path) if untouched else _open(path, "mode=ro") as database:
             return [(row[0], _record(row[1:])) for row in database.execute(query, values)]
-    except (sqlite3.Error, ValueError) as error:
+    except (sqlite3.Error, ValueError, OSError) as error:
         raise _unusable(path, error) from error
+
+
+@contextmanager
+def _as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
+    """A process that was killed leaves its last records in a log beside the journal. To read that,
+    SQLite would change it, so a copy is read."""
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists():
+        with _open(path, "mode=ro&immutable=1") as database:
+            yield database
+        return
+    with TemporaryDirectory() as folder:
+        for part in (path, log):
+            shutil.copyfile(part, Path(folder, part.name))
+        with _open(Path(folder, path.name), "mode=rw") as database:
+            yield database
+
+
+def _open(path: Path, how: str) -> closing[sqlite3.Connection]:
+    uri = f"{path.absolute().as_uri()}?{how}"
+    return closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS))
 
 
 def _unusable(path: Path, error: Exception) -> ConfigError:

@@ -2,46 +2,57 @@
 
 import http.client
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from proxy.config import Server
-from proxy.control import NotRunning, ask
+from proxy.control import LOOK_SECONDS, NotRunning, ask
 from proxy.errors import ConfigError
 
 HOST: Final = "127.0.0.1"
 PROBE_SECONDS: Final = 3.0
 _MOST_BYTES: Final = 65536
+_REACHED_AT: Final = MappingProxyType({"0.0.0.0": HOST, "::": "::1"})
+"""Where one that listens on every address is asked."""
 
 
 def base_url(port: int) -> str:
     return f"http://{HOST}:{port}"
 
 
-def problem_at(port: int) -> str | None:
+def problem_with(url: str) -> str | None:
+    """Why what has this base URL is no turnlane; None when one answers there."""
+    split = urlsplit(url)
+    return problem_at(split.port or 80, split.hostname or HOST)
+
+
+def problem_at(port: int, host: str = HOST) -> str | None:
     """Why Codex may not be pointed at a port; None when a turnlane answers there."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_SECONDS)
+    host = _REACHED_AT.get(host, host)
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
     try:
         connection.request("GET", "/healthz")
         answer = msgspec.json.decode(
             connection.getresponse().read(_MOST_BYTES), type=dict[str, Any]
         )
     except (OSError, http.client.HTTPException) as error:
-        return f"no turnlane answers on {HOST}:{port} ({error}); start it with `turnlane serve`"
+        return f"no turnlane answers on {host}:{port} ({error}); start it with `turnlane serve`"
     except msgspec.DecodeError:
         answer = {}
     finally:
         connection.close()
     if answer.get("service") != "turnlane":
-        return f"what answers on {HOST}:{port} is no turnlane"
+        return f"what answers on {host}:{port} is no turnlane"
     return None
 
 
 def running_url(home: Path) -> str | None:
     """The base URL of the turnlane that holds `home`; None when none runs or it does not say."""
     try:
-        url = ask(home, {"command": "url"}).get("url")
+        url = ask(home, {"command": "url"}, LOOK_SECONDS).get("url")
     except (NotRunning, ConfigError):
         return None
     return url if isinstance(url, str) else None

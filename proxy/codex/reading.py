@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -49,7 +50,8 @@ def is_same_place(one: str, other: str) -> bool:
     if first is None or second is None or first.path.rstrip("/") != second.path.rstrip("/"):
         return False
     if _is_here(first) and _is_here(second):
-        return (first.scheme, first.port) == (second.scheme, second.port)
+        same = (first.scheme, first.port) == (second.scheme, second.port)
+        return same and len(_versions(first) | _versions(second)) < 2
     return first.scheme == second.scheme and first.netloc.lower() == second.netloc.lower()
 
 
@@ -102,6 +104,14 @@ def _split(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return split if named else None
+
+
+def _versions(split: SplitResult) -> set[int]:
+    """Of IP, where an address is of one alone: who listens on ::1 does not hear 127.0.0.1."""
+    host = split.hostname or ""
+    if host in {"::", "localhost"}:
+        return set()
+    return {ip_address(host).version}
 
 
 def _is_here(split: SplitResult) -> bool:

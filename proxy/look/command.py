@@ -9,12 +9,14 @@ from typing import Final
 import msgspec
 import typer
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from proxy.config import Config
 from proxy.errors import ConfigError
 from proxy.look.doctor import examine
 from proxy.look.finding import Finding, Level, Patient
+from proxy.look.inside import most_files
 from proxy.look.neighbours import listener_at, neighbours
 from proxy.look.overview import Eyes, as_json, overview
 from proxy.look.reach import reach
@@ -26,6 +28,7 @@ _MARKS: Final = {
     Level.WRONG: ("XX", "bold red"),
 }
 _ABOUT_CELLS: Final = 10
+_MEND_CELLS: Final = 3 + _ABOUT_CELLS + 1
 
 
 def show_status(home: Path, *, json: bool) -> int:
@@ -35,27 +38,30 @@ def show_status(home: Path, *, json: bool) -> int:
         typer.echo(msgspec.json.encode(as_json(seen), enc_hook=str).decode())
     else:
         console = Console(highlight=False)
-        console.print(screen(seen, None, columns=console.width))
+        blocks = "▇▁" if console.encoding.startswith("utf") else "#."
+        console.print(screen(seen, None, columns=console.width, blocks=blocks))
     return 0 if seen.serving else 1
 
 
-def show_doctor(home: Path, config: Config | ConfigError, *, json: bool) -> int:
+def show_doctor(home: Path, config: Config | ConfigError, file: Path | None, *, json: bool) -> int:
     """0 when nothing is wrong; warnings are not."""
     patient = Patient(
         home=home,
+        file=file,
         environment=os.environ,
         config=config,
         seen=overview(home, Eyes(environment=os.environ, wall=time.time)),
+        most_files=most_files(),
         listener=listener_at,
         neighbours=neighbours,
         reach=reach,
     )
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False)
     found = []
     for finding in examine(patient):
         found.append(finding)
         if not json:
-            console.print(line_of(finding))
+            show_finding(finding, console)
     wrong = sum(each.level is Level.WRONG for each in found)
     if json:
         typer.echo(msgspec.json.encode([asdict(each) for each in found]).decode())
@@ -65,12 +71,15 @@ def show_doctor(home: Path, config: Config | ConfigError, *, json: bool) -> int:
     return 1 if wrong else 0
 
 
-def line_of(finding: Finding) -> Text:
+def show_finding(finding: Finding, console: Console) -> None:
+    """What mends it stands in one piece, however long, so that it can be copied."""
     mark, style = _MARKS[finding.level]
-    line = Text.assemble(
-        (f"{mark} ", style), (f"{finding.about:<{_ABOUT_CELLS}} ", "dim"), finding.said
-    )
+    line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_column()
+    line.add_column(min_width=_ABOUT_CELLS, style="dim")
+    line.add_column(overflow="fold")
+    line.add_row(Text(mark, style), Text(finding.about), Text(finding.said))
+    console.print(line)
     if finding.mend is not None:
-        line.append(f"\n{'':3}{'':{_ABOUT_CELLS}} -> ", "dim")
-        line.append(finding.mend, "bold")
-    return line
+        mend = Text.assemble(f"{'':{_MEND_CELLS}}", ("-> ", "dim"), (finding.mend, "bold"))
+        console.print(mend, soft_wrap=True)

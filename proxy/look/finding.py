@@ -32,12 +32,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patient:
-    """What is looked at, and how. `config` is the problem with it, if it cannot be used."""
+    """What is looked at, and how. `config` is the problem with it, if it cannot be used; `file` is
+    where it stands, if it is in one."""
 
     home: Path
+    file: Path | None
     environment: Mapping[str, str]
     config: Config | ConfigError
     seen: Overview
+    most_files: int | None
     listener: Callable[[str, int], Listener | None]
     neighbours: Callable[[], list[Neighbour] | None]
     reach: Callable[[str], Reached]

@@ -4,21 +4,30 @@ import os
 import resource
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from proxy.accounts.book import BOOK_NAME, SECRETS_NAME
 from proxy.accounts.shelf import SHELF_NAME
 from proxy.accounts.spec import AccountSpec
+from proxy.codex.note import NOTE_NAME
 from proxy.errors import ConfigError
-from proxy.home import LOCK_NAME, holder
+from proxy.home import LOCK_NAME
 from proxy.keys import KEYS_NAME
 from proxy.look.finding import Finding, Patient, good, specs_of, warning, wrong
 from proxy.store import JOURNAL_NAME
 
 FEW_FILES: Final = 4096
 """Open files: a WebSocket and its upstream connection are two, and 256 of them may be open."""
-PRIVATE: Final = (KEYS_NAME, BOOK_NAME, JOURNAL_NAME, SHELF_NAME, LOCK_NAME, "codex.json")
+PRIVATE: Final = (
+    KEYS_NAME,
+    BOOK_NAME,
+    *(f"{name}{end}" for name in (JOURNAL_NAME, SHELF_NAME) for end in ("", "-wal", "-shm")),
+    NOTE_NAME,
+    LOCK_NAME,
+)
+"""In the home; SQLite keeps what it has not moved yet in files beside its own."""
 
 
 def inside(patient: Patient) -> Iterator[Finding]:
@@ -27,17 +36,15 @@ def inside(patient: Patient) -> Iterator[Finding]:
     yield from _modes(patient)
     yield _lock(patient)
     yield _port(patient)
-    yield _files()
+    yield _files(patient)
 
 
 def _config(patient: Patient) -> Iterator[Finding]:
     config = patient.config
-    named = patient.environment.get("TURNLANE_CONFIG")
-    where = named or "no file, so every default"
     if isinstance(config, ConfigError):
-        yield wrong("config", str(config), f"edit {named}" if named else None)
+        yield wrong("config", str(config), f"$EDITOR {patient.file}" if patient.file else None)
     else:
-        yield good("config", where)
+        yield good("config", str(patient.file or "no file, so every default"))
 
 
 def _home(patient: Patient) -> Iterator[Finding]:
@@ -67,19 +74,15 @@ def _home(patient: Patient) -> Iterator[Finding]:
 def _modes(patient: Patient) -> Iterator[Finding]:
     """Files with secrets, or about them, are their owner's alone."""
     paths = [patient.home / name for name in PRIVATE]
-    secrets = patient.home / SECRETS_NAME
-    if secrets.is_dir():
-        paths += sorted(secrets.iterdir())
+    with suppress(OSError):
+        paths += sorted((patient.home / SECRETS_NAME).iterdir())
     for account, spec in specs_of(patient).items():
         for named in (spec.auth_json, (spec.key or "").removeprefix("file:")):
             if named and not named.startswith("env:"):
                 path = Path(named).expanduser()
-                if not path.exists():
-                    yield wrong(
-                        "secrets",
-                        f"{path} of account {account} is not there",
-                        _again(account, spec),
-                    )
+                if not os.access(path, os.R_OK):
+                    said = f"{path} of account {account} is not there, or not readable"
+                    yield wrong("secrets", said, _again(account, spec))
                 paths.append(path)
     open_ones = [path for path in dict.fromkeys(paths) if _is_open(path)]
     for path in open_ones:
@@ -102,21 +105,24 @@ def _is_open(path: Path) -> bool:
 
 
 def _lock(patient: Patient) -> Finding:
-    held_by = holder(patient.home)
-    if held_by is None:
-        return good("lock", "free: no turnlane holds this home")
-    if patient.seen.running is None:
+    """It ends with its process; a file that is left is no lock."""
+    seen = patient.seen
+    if seen.running is not None:
+        return good("lock", f"held by the turnlane that answers, pid {seen.running.get('pid')}")
+    if seen.held_by is not None:
         return wrong(
             "lock",
-            f"pid {held_by} holds this home and does not answer",
-            f"kill {held_by}, then turnlane serve",
+            f"pid {seen.held_by} holds this home and does not answer",
+            f"kill -9 {seen.held_by}, then turnlane serve",
         )
-    return good("lock", f"held by the turnlane that answers, pid {held_by}")
+    return good("lock", "free: no turnlane holds this home")
 
 
 def _port(patient: Patient) -> Finding:
     if patient.seen.serving:
         return good("port", f"{patient.seen.url} is answered by this turnlane")
+    if patient.seen.running is not None:
+        return warning("port", f"{patient.seen.problem}")
     if isinstance(patient.config, ConfigError):
         return warning("port", "not looked at: the configuration cannot be read")
     server = patient.config.server
@@ -124,13 +130,24 @@ def _port(patient: Patient) -> Finding:
     where = f"{server.host}:{server.port}"
     if taken is None:
         return good("port", f"{where} is free")
+    if taken.problem is not None:
+        said = f"nobody can listen on {where}: {taken.problem}"
+        return wrong("port", said, "set server.host or server.port")
+    if taken.pid is not None and str(taken.pid) == patient.seen.held_by:
+        return warning("port", f"{where} is kept by that pid {taken.pid}")
     mend = f"turnlane serve --port {server.port + 1}"
     whom = "a turnlane with another home" if taken.turnlane else "another program"
     return wrong("port", f"{where} is taken by {whom}{taken.named}", mend)
 
 
-def _files() -> Finding:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
-        return warning("files", f"only {hard} files may be open", f"ulimit -Hn {FEW_FILES}")
+def _files(patient: Patient) -> Finding:
+    most = patient.most_files
+    if most is not None and most < FEW_FILES:
+        return warning("files", f"only {most} files may be open", f"ulimit -Hn {FEW_FILES}")
     return good("files", "enough files may be open")
+
+
+def most_files() -> int | None:
+    """How many files a process may have open, at most; None where that has no limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard

@@ -1,25 +1,26 @@
 """Neighbours: who else is there: what listens on a port, and other turnlanes of this user."""
 
+import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import psutil
 
 from proxy.codex.probe import problem_at
 
-CONNECT_SECONDS: Final = 1.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who has a port. `pid` is None where that cannot be seen."""
+    """Who has a port; `pid` is None where that cannot be seen. Or the `problem` with an address
+    that nobody can listen on."""
 
-    pid: int | None
-    name: str | None
-    turnlane: bool
+    pid: int | None = None
+    name: str | None = None
+    turnlane: bool = False
+    problem: str | None = None
 
     @property
     def named(self) -> str:
@@ -36,16 +37,25 @@ class Neighbour:
     pid: int
 
 
-def listener_at(host: str, port: int) -> Listener | None:
-    """Who listens there; None when a connection is refused."""
-    try:
-        socket.create_connection((host, port), CONNECT_SECONDS).close()
-    except ConnectionRefusedError:
-        return None
-    except OSError:
-        return None if port == 0 else Listener(pid=None, name=None, turnlane=False)
-    pid = _pid_at(port)
-    return Listener(pid=pid, name=_name(pid), turnlane=problem_at(port) is None)
+Connections = Callable[[str], Iterable[Any]]
+"""As `psutil.net_connections`."""
+
+
+def listener_at(
+    host: str, port: int, connections: Connections = psutil.net_connections
+) -> Listener | None:
+    """Who keeps turnlane from listening there, seen by trying; None when nobody does."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                return Listener(problem=error.strerror or str(error))
+        else:
+            return None
+    pid = _pid_at(port, connections)
+    return Listener(pid=pid, name=_name(pid), turnlane=problem_at(port, host) is None)
 
 
 def neighbours(
@@ -75,15 +85,13 @@ def is_serving(words: list[str]) -> bool:
     return False
 
 
-def _pid_at(port: int) -> int | None:
+def _pid_at(port: int, connections: Connections) -> int | None:
     try:
-        connections = psutil.net_connections("tcp")
+        listening = (x for x in connections("tcp") if x.status == psutil.CONN_LISTEN)
+        pids: list[int | None] = [x.pid for x in listening if x.laddr and x.laddr.port == port]
     except (psutil.Error, OSError):
         return None
-    for each in connections:
-        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port:
-            return each.pid
-    return None
+    return pids[0] if pids else None
 
 
 def _name(pid: int | None) -> str | None:

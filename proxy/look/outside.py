@@ -31,14 +31,13 @@ def _neighbours(patient: Patient) -> Iterator[Finding]:
         return
     running = patient.seen.running or {}
     ours = {running.get("pid"), *(each["pid"] for each in running.get("draining", []))}
-    others = [each for each in found if each.pid not in ours]
-    for other in others:
+    if others := " ".join(str(each.pid) for each in found if each.pid not in ours):
         yield warning(
             "others",
-            f"another turnlane runs, pid {other.pid}: limits hold for each by itself",
-            f"kill {other.pid}, unless it is meant to be there",
+            f"more turnlanes run, and limits hold for each by itself: pid {others}",
+            f"kill {others}, unless they are meant to be there",
         )
-    if not others:
+    else:
         yield good("others", "no other turnlane of this user")
 
 
@@ -52,14 +51,15 @@ def _codex(patient: Patient) -> Iterator[Finding]:
     reading = read_codex(Disk(), where)
     if reading.problem is not None:
         yield wrong(
-            "Codex", f"{where / CONFIG_NAME}: {reading.problem}", f"edit {where / CONFIG_NAME}"
+            "Codex", f"{where / CONFIG_NAME}: {reading.problem}", f"$EDITOR {where / CONFIG_NAME}"
         )
         return
     for bypass in reading.bypasses:
         yield warning("Codex", bypass, "turnlane codex show")
     routing = seen.routing
     if routing.state is State.NOT_APPLICABLE:
-        yield warning("Codex", routing.why, "turnlane codex on" if seen.serving else None)
+        mend = "turnlane codex on" if seen.serving else "turnlane serve --codex"
+        yield warning("Codex", routing.why, mend)
     elif not seen.serving:
         yield wrong(
             "Codex",
@@ -123,9 +123,11 @@ def _urls(patient: Patient) -> list[str]:
     config = patient.config
     if isinstance(config, ConfigError):
         return []
+    common = config.upstream.url if patient.seen.running is None else patient.seen.upstream
     specs = specs_of(patient).values()
-    urls = [spec.url or config.upstream.url or _provider(spec) for spec in specs]
-    return list(dict.fromkeys(urls or [config.upstream.url or OPENAI_URL]))
+    urls = [spec.url or common or _provider(spec) for spec in specs]
+    own = [OPENAI_URL, CHATGPT_URL] if common is None else [common]
+    return list(dict.fromkeys(urls or own))
 
 
 def _provider(spec: AccountSpec) -> str:

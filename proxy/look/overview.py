@@ -11,25 +11,28 @@ from typing import Any, Final
 
 from proxy.codex.adoption import Adoption
 from proxy.codex.evidence import adoption
-from proxy.codex.probe import port_of, problem_at
+from proxy.codex.probe import problem_with
 from proxy.codex.processes import Walk
-from proxy.control import NotRunning, ask
+from proxy.control import LOOK_SECONDS, NotRunning, ask
 from proxy.errors import ConfigError
+from proxy.home import holder
 from proxy.hour import LastHour, Past
-from proxy.past import past_of
+from proxy.past import past_of, past_on_disk
 
 REFUSALS_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """`running` is what the process says of itself; None when none answers. `problem` is why it
-    does not serve."""
+    """`running` is what the process says of itself; None when none answers: then `held_by` is the
+    pid of one that holds the home all the same. `problem` is why it does not serve."""
 
     home: Path
     now: float
     url: str | None
+    upstream: str | None
     running: Mapping[str, Any] | None
+    held_by: str | None
     problem: str | None
     routing: Adoption
     last_hour: LastHour
@@ -46,19 +49,21 @@ class Eyes:
 
     environment: Mapping[str, str]
     wall: Callable[[], float]
-    probe: Callable[[int], str | None] = problem_at
+    probe: Callable[[str], str | None] = problem_with
     walk: Walk | None = None
 
 
 def overview(home: Path, eyes: Eyes) -> Overview:
     """Raises nothing: what cannot be seen is said to be so."""
     now = eyes.wall()
-    running, problem = _running(home)
-    url = None if running is None else _url(home)
-    if running is not None:
-        problem = "its listening address is not known" if url is None else _no_answer(eyes, url)
+    running = _asked(home, "status")
+    if running is not None and running.get("service") != "turnlane":
+        running = None
+    held_by = holder(home) if running is None else None
+    place = {} if running is None else _asked(home, "url") or {}
+    url = place.get("url")
     try:
-        past = past_of(home, now)
+        past = past_on_disk(home, now) if running is None else past_of(home, now)
         journal_problem = None
     except ConfigError as error:
         past, journal_problem = Past(), str(error)
@@ -66,8 +71,10 @@ def overview(home: Path, eyes: Eyes) -> Overview:
         home=home,
         now=now,
         url=url,
+        upstream=place.get("upstream"),
         running=running,
-        problem=problem,
+        held_by=held_by,
+        problem=_problem(home, running, held_by, url, eyes),
         routing=adoption(home, eyes.environment, now, past.last_turn, url=url, walk=eyes.walk),
         last_hour=past.hour,
         journal_problem=journal_problem,
@@ -82,6 +89,7 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "problem": seen.problem,
         "url": seen.url,
         "home": str(seen.home),
+        "held_by": seen.held_by,
         "routing": asdict(seen.routing),
         "hour": hour,
         "journal_problem": seen.journal_problem,
@@ -89,23 +97,22 @@ def as_json(seen: Overview) -> dict[str, Any]:
     }
 
 
-def _running(home: Path) -> tuple[Mapping[str, Any] | None, str | None]:
+def _asked(home: Path, command: str) -> dict[str, Any] | None:
     try:
-        said = ask(home, {"command": "status"})
-    except (NotRunning, ConfigError):
-        return None, f"no turnlane answers for {home}"
-    if said.get("service") != "turnlane":
-        return None, f"what answers for {home} is no turnlane"
-    return said, None
-
-
-def _url(home: Path) -> str | None:
-    try:
-        url = ask(home, {"command": "url"}).get("url")
+        return ask(home, {"command": command}, LOOK_SECONDS)
     except (NotRunning, ConfigError):
         return None
-    return url if isinstance(url, str) else None
 
 
-def _no_answer(eyes: Eyes, url: str) -> str | None:
-    return eyes.probe(port_of(url))
+def _problem(
+    home: Path, running: Mapping[str, Any] | None, held_by: str | None, url: str | None, eyes: Eyes
+) -> str | None:
+    if running is None:
+        if held_by is not None:
+            return f"pid {held_by} holds {home} and does not answer"
+        return f"no turnlane runs on {home}"
+    if url is None:
+        return "its listening address is not known"
+    if running.get("state") == "draining":
+        return "it ends: new turns are refused"
+    return eyes.probe(url)

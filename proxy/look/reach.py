@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -37,6 +38,7 @@ def _clock_off(date: str | None, now: float) -> float | None:
     if date is None:
         return None
     try:
-        return now - parsedate_to_datetime(date).timestamp()
-    except ValueError:
+        said = parsedate_to_datetime(date)
+        return now - (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return None

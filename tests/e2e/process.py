@@ -80,9 +80,11 @@ async def open_child(
     port: int = 0,
     listening: socket.socket | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Child]:
     """A process that has said it is ready; killed at the end if it is still there. `listening` is
-    passed to it as a service manager does."""
+    passed to it as a service manager does; `settings` are its whole environment, if it is not that
+    of `environment` with `variables`."""
     await trio.Path(home).mkdir(exist_ok=True)
     log = home / "stderr.txt"
     line = command("serve", "--port", str(port), "--upstream", upstream, *arguments)
@@ -97,7 +99,7 @@ async def open_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=environment(home, **variables),
+            env=settings or environment(home, **variables),
             pass_fds=() if listening is None else (listening.fileno(),),
         )
     try:

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import ConfigError
-from proxy.home import COMMAND_BYTES, PEERS, WORK_SECONDS, answered, locked, serve_control
+from proxy.home import COMMAND_BYTES, PEERS, WORK_SECONDS, answered, holder, locked, serve_control
 
 SECONDS = 5.0
 
@@ -69,6 +69,23 @@ def test_a_holder_that_has_not_said_who_it_is_is_unknown(home: Path) -> None:
 
         with pytest.raises(ConfigError, match="pid unknown"), locked(home):
             pytest.fail("two hold one home")
+
+
+def test_who_only_looks_who_holds_it_keeps_nobody_out(home: Path) -> None:
+    home.mkdir(parents=True)
+    with (home / "lock").open("w") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+
+        with locked(home, pause=lambda _seconds: looking.close()):
+            assert holder(home) == str(os.getpid())
+
+
+def test_a_holder_is_named_and_what_is_left_of_one_is_not(home: Path) -> None:
+    assert holder(home) is None
+    with locked(home):
+        assert holder(home) == str(os.getpid())
+    assert (home / "lock").read_text() == f"{os.getpid()}\n"
+    assert holder(home) is None
 
 
 def test_two_homes_are_held_side_by_side(tmp_path: Path) -> None:

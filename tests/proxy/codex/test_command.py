@@ -25,7 +25,7 @@ from proxy.codex.command import Place, on, turn_on
 from proxy.codex.edit import KEY
 from proxy.codex.files import Disk
 from proxy.codex.note import NOTE_NAME
-from proxy.codex.probe import problem_at
+from proxy.codex.probe import problem_at, problem_with
 from proxy.config import load
 from proxy.errors import ConfigError, RoutingError
 from proxy.home import locked
@@ -127,6 +127,21 @@ def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
 def test_a_turnlane_that_is_not_well_is_still_one() -> None:
     with answering(HEALTHY, b"503 Service Unavailable") as port:
         assert problem_at(port) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_turnlane_is_asked_at_its_address_or_on_loopback(host: str) -> None:
+    with answering(HEALTHY) as port:
+        assert problem_with(f"http://{host}:{port}") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"), [("[::]", "::1"), ("[::1]", "::1"), ("127.0.0.2", "127.0.0.2")]
+)
+def test_the_address_that_did_not_answer_is_named(host: str, asked: str) -> None:
+    port = closed_port()
+
+    assert f"{asked}:{port}" in (problem_with(f"http://{host}:{port}") or "")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
