@@ -31,7 +31,7 @@ COMMAND_BYTES = 64 * 1024
 COMMAND_SECONDS = 5.0
 
 LOOKS = 5
-LOOK_SECONDS = 0.01
+LOOK_SECONDS = 0.002
 """Whoever looks who holds the lock has it for a moment: it is tried again before that counts."""
 
 WORK_SECONDS = 60.0

@@ -170,11 +170,14 @@ BREACHES: list[tuple[Rule, str, str]] = [
 RULES = list(dict.fromkeys(rule for rule, _, _ in BREACHES))
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_every_module_keeps_to_the_rule(rule: Rule) -> None:
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
     files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
-    modules = [Module(str(x.relative_to(ROOT)), x.read_text("utf-8")) for x in files]
+    return [Module(str(x.relative_to(ROOT)), x.read_text("utf-8")) for x in files]
 
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_module_keeps_to_the_rule(rule: Rule, modules: list[Module]) -> None:
     assert [(x.path, breach) for x in modules for breach in rule(x)] == []
 
 

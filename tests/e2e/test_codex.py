@@ -13,6 +13,8 @@ import trio
 from tests.e2e.process import codex_home, open_child, run
 from tests.e2e.upstream import Upstream
 
+pytestmark = pytest.mark.load  # processes of its own: seconds each
+
 SECONDS = 30
 ASKED_TIMES = 40
 BEFORE = b"# mine\n[tui]\n"

@@ -29,6 +29,8 @@ from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Sent, Upstream, at_once, on_go
 from tests.e2e.websocket import Closed, Socket, create
 
+pytestmark = pytest.mark.load  # processes of its own: seconds each
+
 SECONDS = 40
 SESSIONS = 32
 PROBES = 4

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from tests.e2e.client import named, post
@@ -80,6 +81,7 @@ async def recorded(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in shown.stdout.splitlines()]
 
 
+@pytest.mark.load
 async def test_what_ended_a_second_before_a_kill_is_in_the_journal(
     upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -14,6 +14,8 @@ from tests.e2e.process import Child, open_child, run
 from tests.e2e.upstream import Upstream
 from tests.e2e.websocket import create
 
+pytestmark = pytest.mark.load  # processes of its own: seconds each
+
 SECONDS = 20
 
 

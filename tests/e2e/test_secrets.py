@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import trio
 
 from tests.e2e.client import named, post, request
 from tests.e2e.process import Child, command, environment, open_child
 from tests.e2e.upstream import Sent, Upstream, at_once, open_upstream
 from tests.e2e.websocket import create
+
+pytestmark = pytest.mark.load  # processes of its own: seconds each
 
 SECONDS = 60
 MARK: Final = b"-secret-"

@@ -21,6 +21,8 @@ from tests.e2e.client import named, post
 from tests.e2e.process import ROOT, codex_home, environment, open_child, run
 from tests.e2e.upstream import Upstream
 
+pytestmark = pytest.mark.load  # processes of its own: seconds each
+
 SECONDS = 60
 LOOKS = (["status"], ["doctor"], ["codex", "show"])
 LEFT_OUT = shutil.ignore_patterns("__pycache__")

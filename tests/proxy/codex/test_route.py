@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from proxy.codex.files import MOST_BYTES, Disk
 from proxy.codex.note import NOTE_NAME, read_note
 from proxy.codex.route import connect, settle
 from proxy.errors import RoutingError
+from tests.kit.users import as_somebody
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 
 TABLES = b"""#:schema https://example.invalid/config.json
@@ -34,7 +33,6 @@ PREVIOUS = b'# mine\nopenai_base_url = "https://example.invalid/v1" # a gateway\
 QUOTED = b"\"openai_base_url\"   =   'https://example.invalid/v1'\nmodel = 'm'\n"
 
 Prepare = Callable[[Homes], None]
-NOBODY = 65534
 
 
 def plain(content: bytes, mode: int = 0o644) -> Prepare:
@@ -320,34 +318,17 @@ def test_a_directory_that_may_not_be_written_is_left_alone(homes: Homes) -> None
     assert homes.left_behind() == set()
 
 
-@contextmanager
-def as_somebody() -> Iterator[None]:
-    """Not as root, who may write everywhere."""
-    was = os.geteuid()
-    if was != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(was)
-
-
 def test_a_directory_without_write_permission_is_left_alone() -> None:
-    with tempfile.TemporaryDirectory() as named:
-        root = Path(named)
-        root.chmod(0o777)  # temporary directories of tests are closed to others, all the way down
+    with as_somebody() as root:
         homes = Homes(root)
-        with as_somebody():
-            plain(TABLES)(homes)
-            homes.codex.chmod(0o500)
-            with pytest.raises(RoutingError, match="Permission denied"):
-                homes.on()
-            homes.codex.chmod(0o700)
+        plain(TABLES)(homes)
+        homes.codex.chmod(0o500)
+        with pytest.raises(RoutingError, match="Permission denied"):
+            homes.on()
+        homes.codex.chmod(0o700)
 
-            assert homes.config.read_bytes() == TABLES
-            assert homes.left_behind() == set()
+        assert homes.config.read_bytes() == TABLES
+        assert homes.left_behind() == set()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

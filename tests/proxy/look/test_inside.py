@@ -15,6 +15,7 @@ from proxy.errors import ConfigError
 from proxy.look.finding import Level
 from proxy.look.inside import FEW_FILES, PRIVATE, inside, most_files
 from proxy.look.neighbours import Listener
+from tests.kit.users import as_somebody
 from tests.proxy.look.kit import RUNNING, bad, patient, seen
 
 BROKEN = ConfigError("server.port", "must be a number")
@@ -90,13 +91,14 @@ def test_a_home_below_a_file_cannot_be_looked_into(tmp_path: Path) -> None:
     assert "Not a directory" in said
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_home_that_cannot_be_written_is_wrong(home: Path) -> None:
-    home.chmod(0o500)
+def test_a_home_that_cannot_be_written_is_wrong() -> None:
+    with as_somebody() as root:
+        home = root / "home"
+        home.mkdir(mode=0o500)
 
-    assert bad(inside(patient(home, seen=NONE_RUNS)), "home") == [
-        (Level.WRONG, f"{home} cannot be written", f"chmod u+rwx {home}")
-    ]
+        assert bad(inside(patient(home, seen=NONE_RUNS)), "home") == [
+            (Level.WRONG, f"{home} cannot be written", f"chmod u+rwx {home}")
+        ]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")

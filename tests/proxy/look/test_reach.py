@@ -62,6 +62,6 @@ def test_the_clocks_are_compared_where_the_upstream_says_the_time(
     assert found.clock_off_seconds == off
 
 
-@pytest.mark.parametrize("url", [f"http://127.0.0.1:{closed_port()}", "http://[x", "no url"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://[x", "no url"])
 def test_who_does_not_answer_is_a_problem(url: str) -> None:
-    assert reach(url).problem
+    assert reach(url.format(port=closed_port())).problem
