@@ -18,7 +18,7 @@ import trio
 from lifecycle import Ask
 from proxy.accounts.account import AccountId
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked, Claim
+from proxy.accounts.claim import FRESH, Asked, Claim
 from proxy.accounts.learning import Kind
 from proxy.accounts.refresher import CredentialFailure
 from proxy.accounts.routes import Move, Withheld
@@ -148,10 +148,18 @@ class Attempts:
         self._take_in(claim, answer)
         return _Step(
             ended=concluded(answer),
-            elsewhere=verdict.kind in _ELSEWHERE and self._progress.committed_at is None,
+            elsewhere=self._progress.committed_at is None and self._goes_on(claim, verdict.kind),
             resend=unanswered(answer),
             refused=verdict.kind in _REFUSED,
         )
+
+    def _goes_on(self, claim: Claim, kind: Kind) -> bool:
+        """Whether another account may do better. To a bound thread its own account's denial is the
+        answer, and a new one is bound to nobody who has not been asked."""
+        if kind is Kind.DENIED:
+            sends_left = self._progress.attempts < self._runtime.config.upstream.sends
+            return claim.route.move in FRESH and sends_left
+        return kind in _ELSEWHERE
 
     def _body_for(self, claim: Claim) -> bytes | None:
         """Without what this account is known not to read; on the last send after a move without

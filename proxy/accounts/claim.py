@@ -17,9 +17,12 @@ from proxy.accounts.tally import Tally
 
 logger = logging.getLogger("turnlane")
 
-_FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+"""Moves that begin a binding."""
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
-_WORTH_A_LINE: Final = frozenset({Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE})
+_WORTH_A_LINE: Final = frozenset(
+    {Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE, Kind.DENIED}
+)
 
 
 class Credential(Protocol):
@@ -181,7 +184,7 @@ class Claim:
     def _unbind(self) -> None:
         """A binding that would begin with a failure is none."""
         key, bindings = self._asked.key, self._books.bindings
-        if key is None or self.route.move not in _FRESH:
+        if key is None or self.route.move not in FRESH:
             return
         if bindings.get(key) == self.route.binding:
             bindings.drop(key)
