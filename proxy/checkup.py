@@ -144,12 +144,12 @@ async def _read(
         seen = await _fetch(runtime, base, path, query, credential)
     now = runtime.wall()
     state.adopt(account.credential.fingerprint)
-    if isinstance(credential, CredentialFailure) and not credential.final:
-        state.delay(credential.retry_seconds or 0.0, now)
-    elif seen.refused and (path == _MODELS or isinstance(credential, CredentialFailure)):
+    if isinstance(credential, CredentialFailure):
+        account.failed(credential, now)
+    elif seen.refused and path == _MODELS:
         account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
     elif seen.good:
-        state.renewed()
+        account.renewed()
         state.reached(began)
     runtime.accounts.changed(account.id)
     return seen

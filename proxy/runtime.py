@@ -1,8 +1,9 @@
 """Runtime: what a turn works with, and the only place where collaborators are constructed."""
 
+import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,8 @@ from proxy.record import TurnRecord
 from proxy.store import Store, open_store
 from proxy.upstream.base import Upstream
 from proxy.upstream.http import open_http_upstream
+
+logger = logging.getLogger("turnlane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +110,17 @@ def _accounts(config: Config, book: AccountBook, opener: Opener) -> Iterator[Acc
         try:
             yield opener.open(account, spec)
         except ValueError as error:
-            raise ConfigError(f"accounts.{account}", str(error)) from error
+            raise ConfigError(f"accounts.{account}.key", str(error)) from error
     for account, spec in book.all().items():
         if account not in config.accounts:
             yield opener.open_anyway(account, spec)
+        else:
+            logger.warning(
+                "account %s: config.toml's serves, the one that was added does not", account
+            )
 
 
-def _known(home: Path, shelf: Shelf) -> Mapping[AccountId, Lasting]:
+def _known(home: Path, shelf: Shelf) -> dict[AccountId, Lasting]:
     try:
         return shelf.lasting()
     except sqlite3.Error as error:

@@ -77,9 +77,7 @@ async def read_settled(path: Path) -> Copy:
 @asynccontextmanager
 async def locked_beside(path: Path) -> AsyncIterator[None]:
     """Hold the lock beside the file that the path leads to; waits for it. Raises OSError."""
-    beside = _target(path)
-    name = beside.with_name(beside.name + LOCK_SUFFIX)
-    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
             if _try_lock(lock):
@@ -88,6 +86,12 @@ async def locked_beside(path: Path) -> AsyncIterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def beside(path: Path) -> Path:
+    """The lock of the file that the path leads to."""
+    target = _target(path)
+    return target.with_name(target.name + LOCK_SUFFIX)
 
 
 def tokens_differ(now: Copy, before: Copy) -> bool:

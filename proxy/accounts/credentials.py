@@ -116,6 +116,12 @@ class ChatGptLogin:
         login = self._current()
         return login.plan if isinstance(login, Login) else None
 
+    @property
+    def failure(self) -> CredentialFailure | None:
+        """Why there is no login; None while there is one."""
+        login = self._current()
+        return _unusable(login) if isinstance(login, NoLogin) else None
+
     async def headers(self, wall: float) -> Headers | CredentialFailure:
         """What a request needs now; a token about to expire is renewed first."""
         login = self._current()
@@ -273,7 +279,7 @@ class ChatGptLogin:
 def _unusable(problem: NoLogin) -> CredentialFailure:
     if problem is NoLogin.BROKEN:
         return CredentialFailure(final=False, message=problem.value, retry_seconds=1.0)
-    return CredentialFailure(final=True, message=f"{problem.value}: signed out")
+    return CredentialFailure(final=True, message=f"{problem.value}: sign in again")
 
 
 def _headers(login: Login) -> Headers:

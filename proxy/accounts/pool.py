@@ -22,14 +22,16 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.account import ANY, AccountId, AccountView, Family, Standing, Window
+from proxy.accounts.account import AccountId, AccountView, Family
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
 from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.shelf import Changes, Shelf
 from proxy.accounts.state import Lasting
-from proxy.accounts.tally import LastHour
+from proxy.accounts.statistics import AccountStatistics, statistics_of
+
+__all__ = ["MOST_ACCOUNTS", "WRITE_SECONDS", "AccountPool", "AccountStatistics"]
 
 logger = logging.getLogger("turnlane")
 
@@ -39,28 +41,11 @@ WRITE_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccountStatistics:
-    """`retry_at`, `resets_at`: seconds since the epoch; None where nothing is known or due."""
-
-    id: AccountId
-    kind: str
-    plan: str | None
-    standing: Standing
-    score: float | None
-    windows: tuple[Window, ...]
-    resets_at: float | None
-    cooling_models: tuple[str, ...]
-    in_flight: int
-    bindings: int
-    last_hour: LastHour
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Changes:
     """What is to be written down."""
 
     bindings: Changes
-    accounts: Sequence[tuple[AccountId, Lasting]]
+    accounts: Sequence[tuple[AccountId, Lasting | None]]
 
 
 class AccountPool:
@@ -76,7 +61,6 @@ class AccountPool:
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
         self._gifts = Recent[bytes, Gift]()
-        self._removed = Recent[AccountId, Account](MOST_ACCOUNTS)
         self._cursor: AccountId | None = None
         self._dirty: set[AccountId] = set()
         self._changed = trio.Event()
@@ -191,19 +175,22 @@ class AccountPool:
         self._touch(account.id)
 
     def remove(self, account: AccountId) -> bool:
-        """False when there is no such account. What is known of it is kept: under the same name a
-        later credential may be the same, or another, which ends what was bound to this one."""
-        found = self._accounts.pop(account, None)
-        if found is None:
+        """False when there is no such account. What was learnt of it goes too: whoever comes under
+        this name later is another, to which nothing is bound."""
+        if self._accounts.pop(account, None) is None:
             return False
-        found.state.paused = False
-        self._removed.set(account, found)
-        self._touch(account)
+        self.forget(account)
         return True
 
+    def forget(self, account: AccountId) -> None:
+        """Of an account that is not here."""
+        self._bindings.forget(account)
+        self._gifts.drop_values(lambda gift: gift.account == account)
+        self._touch(account)
+
     def known(self, account: AccountId) -> Lasting | None:
-        """What is known of an account that is here, or was."""
-        found = self._accounts.get(account) or self._removed.get(account)
+        """What is known of an account that is here."""
+        found = self._accounts.get(account)
         return None if found is None else found.state.lasting()
 
     def changed(self, account: AccountId) -> None:
@@ -226,7 +213,7 @@ class AccountPool:
     def statistics(self) -> list[AccountStatistics]:
         now = self._wall()
         bound = self._bindings.per_account()
-        return [_statistics(each, bound.get(each.id, 0), now) for each in self.all()]
+        return statistics_of(self.all(), bound, now)
 
     # Writing down.
 
@@ -261,7 +248,7 @@ class AccountPool:
         self._dirty.clear()
         return _Changes(
             bindings=self._bindings.take_changed(),
-            accounts=[(account, lasting) for account, lasting in known if lasting is not None],
+            accounts=known,
         )
 
 
@@ -272,25 +259,6 @@ def _write(shelf: Shelf, changes: _Changes) -> bool:
         logger.warning("%d bindings are not written down: %s", len(changes.bindings), error)
         return False
     return True
-
-
-def _statistics(account: Account, bindings: int, now: float) -> AccountStatistics:
-    view = account.view()
-    score = view.score(now)
-    cooling = {*view.spent, *view.trouble} - {ANY}
-    return AccountStatistics(
-        id=account.id,
-        kind=account.spec.kind,
-        plan=account.state.plan,
-        standing=view.standing(ANY, now),
-        score=score if view.seen() else None,
-        windows=tuple(window for window in view.windows if window.live(now)),
-        resets_at=view.spent_until(ANY, now),
-        cooling_models=tuple(sorted(x for x in cooling if view.standing(x, now) != "ready")),
-        in_flight=account.in_flight,
-        bindings=bindings,
-        last_hour=account.tally.last_hour(now),
-    )
 
 
 def _digest(kind: str, value: str) -> bytes:
