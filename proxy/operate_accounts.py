@@ -170,10 +170,10 @@ def _routed(route: Mapping[str, Any], now: float) -> str:
     if route["account"] is None:
         at = route["retry_at"]
         wait = "" if at is None else f"; to be tried again at {clock_of(at, now, None)}"
-        return f"{model}: nobody ({route['reason']}){wait}"
+        return f"{model}: nobody, {route['why']}{wait}"
     score = "usage unknown" if route["score"] is None else f"usage {route['score']:.0f} %"
     probe = ", as a probe" if route["probe"] else ""
-    return f"{model}: {route['account']} ({route['move']}: {route['reason']}, {score}{probe})"
+    return f"{model}: {route['account']} ({route['move']}: {route['why']}; {score}{probe})"
 
 
 def _secret(name: str, env: str | None, environment: Mapping[str, str]) -> str:

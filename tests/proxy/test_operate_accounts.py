@@ -232,9 +232,9 @@ def test_a_preview_is_a_line_for_each_model(home: Path) -> None:
     keyed = turnlane(home, "preview", "t", "--key", key)
     unkeyed = turnlane(home, "preview", "t")
 
-    assert shown.stdout == "gpt-5: work (new: strategy, usage unknown)\n"
+    assert shown.stdout == "gpt-5: work (new: by `routing.strategy`; usage unknown)\n"
     assert json.loads(as_json.stdout)["routes"][0]["account"] == "work"
-    assert paused.stdout == "gpt-5: nobody (paused)\n"
+    assert paused.stdout == "gpt-5: nobody, its account is paused\n"
     assert [x.exit_code for x in (nobody, shown, keyed, unkeyed)] == [1, 0, 0, 1]
 
 
@@ -295,7 +295,7 @@ async def test_what_is_changed_is_changed_in_the_process_that_runs(
 
     assert {x.exit_code for x in (added, paused, preview, table, removed)} == {0}
     assert (there, len(running.accounts)) == (1, 0)
-    assert preview.stdout == "any model: nobody (paused)\n"
+    assert preview.stdout == "any model: nobody, its account is paused\n"
     assert "paused" in table.stdout
 
 
