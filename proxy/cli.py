@@ -64,7 +64,14 @@ def serve(
 @app.command()
 def check(config: ConfigFile = None) -> None:
     """Say what is wrong with a configuration, naming the key."""
+    from proxy.runtime import inspect_accounts
+
     settings = _settings(config)
+    try:
+        for warning in inspect_accounts(settings):
+            typer.echo(f"turnlane: {warning}", err=True)
+    except ConfigError as error:
+        complain(error)
     where = settings.upstream.url or "the provider that each client's own login belongs to"
     typer.echo(f"configuration good: {settings.server.host}:{settings.server.port} -> {where}")
 

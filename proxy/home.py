@@ -51,7 +51,7 @@ def locked(home: Path) -> Iterator[str]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            problem = f"{home} is in use by the turnlane with pid {_named(lock)}"
+            problem = f"{home} is in use by the process with pid {_named(lock)}"
             raise HomeTaken("TURNLANE_HOME", problem) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

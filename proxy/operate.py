@@ -1,7 +1,7 @@
 """operate: the commands about a running turnlane or its home; each returns an exit code."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.control import NotRunning, ask, ask_about_keys
+from proxy.control import ANSWER_SECONDS, Answer, NoAnswer, NotRunning, ask, ask_about_keys
 from proxy.record import TurnRecord
 from proxy.store import after, newest
 
@@ -63,10 +63,9 @@ def revoke_key(home: Path, key_id: str) -> int:
 
 
 def list_workflows(home: Path, *, as_json: bool) -> int:
-    try:
-        answer = ask(home, {"command": "workflows"})
-    except NotRunning:
-        return not_running(home)
+    answer = asked(home, {"command": "workflows"})
+    if failed(answer):
+        return 1
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
     rows = [[str(one[name])[:16] for name in (*names, "refused")] for one in answer["workflows"]]
     titles = ("root", "active", "workers", "children", "sends", "interactive sends", "refused")
@@ -74,10 +73,7 @@ def list_workflows(home: Path, *, as_json: bool) -> int:
 
 
 def clear_workflow(home: Path, root: str) -> int:
-    try:
-        answer = ask(home, {"command": "workflows.clear", "root": root})
-    except NotRunning:
-        return not_running(home)
+    answer = asked(home, {"command": "workflows.clear", "root": root})
     if failed(answer):
         return 1
     say(f"the window of {answer['cleared'][:16]} is forgiven")
@@ -188,9 +184,14 @@ def failed(answer: dict[str, Any]) -> bool:
     return True
 
 
-def not_running(home: Path) -> int:
-    say(f"no turnlane runs on {home}; start one with `turnlane serve`")
-    return 1
+def asked(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:
+    """What only a turnlane that runs can say; that none does stands under `error`."""
+    try:
+        return ask(home, command, seconds)
+    except NoAnswer as error:
+        return {"error": str(error)}
+    except NotRunning:
+        return {"error": f"no turnlane runs on {home}; start one with `turnlane serve`"}
 
 
 def say(text: str) -> None:

@@ -144,10 +144,20 @@ def replace_file(path: Path, data: bytes) -> None:
 def check_login(path: Path) -> Copy:
     """The file, which is a login. Raises ValueError when it is none."""
     found = read(path)
-    problem = found.login.value if isinstance(found.login, NoLogin) else None
+    problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
     if problem is not None:
         raise ValueError(f"{path} is no ChatGPT login: {problem}")
     return found
+
+
+def _why_not(path: Path, problem: NoLogin) -> str:
+    if problem is NoLogin.GONE:
+        return "there is no such file"
+    if path.is_dir():
+        return "it is a directory; its auth.json is meant"
+    if problem is NoLogin.API_KEY:
+        return f"{problem.value}; `turnlane accounts add` takes that, `codex login` makes a login"
+    return problem.value
 
 
 def login_copy(path_from: Path, path_to: Path) -> None:

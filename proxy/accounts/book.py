@@ -5,8 +5,6 @@ below `accounts/`, as a copied login does, readable by their owner alone; the bo
 the home on, so that a home that is moved takes them along.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +12,7 @@ import msgspec
 
 from proxy.accounts.account import AccountId
 from proxy.accounts.authfile import beside, replace_file
-from proxy.accounts.spec import NAME, AccountSpec
+from proxy.accounts.spec import NAME, AccountSpec, with_paths
 from proxy.errors import ConfigError
 from proxy.shallow import UNREADABLE
 
@@ -84,7 +82,7 @@ class AccountBook:
         return [self.secret_path(account, suffix) for suffix in (KEY, LOGIN)]
 
     def _write(self, specs: Specs) -> None:
-        written = {name: _with_paths(spec, self._from_home) for name, spec in specs.items()}
+        written = {name: with_paths(spec, self._from_home) for name, spec in specs.items()}
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(written)))
         self._specs = specs
 
@@ -96,7 +94,7 @@ class AccountBook:
         except (OSError, ValueError, *UNREADABLE) as error:
             problem = f"cannot be read, move it away to begin anew: {error}"
             raise ConfigError(str(self._path), problem) from error
-        return {name: _with_paths(spec, self._in_home) for name, spec in found.items()}
+        return {name: with_paths(spec, self._in_home) for name, spec in found.items()}
 
     def _from_home(self, path: Path) -> Path:
         """As it is written down."""
@@ -105,14 +103,6 @@ class AccountBook:
 
     def _in_home(self, path: Path) -> Path:
         return self._home / path.expanduser()
-
-
-def _with_paths(spec: AccountSpec, change: Callable[[Path], Path]) -> AccountSpec:
-    """The same account with its file elsewhere."""
-    if spec.auth_json is not None:
-        return replace(spec, auth_json=str(change(Path(spec.auth_json))))
-    kind, _, where = (spec.key or "").partition(":")
-    return replace(spec, key=f"file:{change(Path(where))}") if kind == "file" else spec
 
 
 def checked(account: str) -> AccountId:

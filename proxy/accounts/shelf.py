@@ -91,6 +91,7 @@ def open_shelf(home: Path) -> Shelf:
     """The shelf of a home, its owner's alone. Raises ConfigError for one that cannot be used."""
     path = home / SHELF_NAME
     try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(
             path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None

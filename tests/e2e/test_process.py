@@ -40,7 +40,7 @@ async def test_it_says_where_it_is_ready_and_serves_alone_in_its_home(
 
         assert child.ready == f"turnlane 0.1.0 ready on http://127.0.0.1:{child.port}"
         assert second.returncode == 2
-        assert f"the turnlane with pid {child.process.pid}" in second.stderr.decode()
+        assert f"the process with pid {child.process.pid}" in second.stderr.decode()
         assert second.stdout == b""
         assert await child.stop() == 0
 

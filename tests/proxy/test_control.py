@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,15 @@ from proxy.accounts.pool import AccountPool
 from proxy.accounts.routes import Routing
 from proxy.accounts.shelf import open_shelf
 from proxy.config import Config
-from proxy.control import NotRunning, about_keys, answer, ask, ask_about_accounts, ask_about_keys
+from proxy.control import (
+    NoAnswer,
+    NotRunning,
+    about_keys,
+    answer,
+    ask,
+    ask_about_accounts,
+    ask_about_keys,
+)
 from proxy.errors import ConfigError
 from proxy.home import CONTROL_NAME, locked
 from proxy.keys import KeyRing
@@ -258,11 +266,64 @@ def test_one_that_ends_before_it_has_answered_does_not_run(half: bytes, tmp_path
         ask(tmp_path, {"command": "x"})
 
 
-def test_a_home_that_is_held_by_one_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
+def test_a_home_that_stays_held_is_left_alone_after_three_seconds(tmp_path: Path) -> None:
+    pauses: list[float] = []
     with locked(tmp_path), pytest.raises(ConfigError, match="in use"):
-        ask_about_keys(tmp_path, {"command": "keys.add", "name": "desk"})
+        ask_about_keys(tmp_path, {"command": "keys.add", "name": "desk"}, pauses.append)
 
     assert len(KeyRing(tmp_path)) == 0
+    assert 2.5 < sum(pauses) <= 3
+
+
+def test_a_command_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    with ExitStack() as before:
+        before.enter_context(locked(tmp_path))
+        command = {"command": "keys.add", "name": "desk"}
+        made = ask_about_keys(tmp_path, command, lambda _: before.close())
+
+    assert len(KeyRing(tmp_path)) == 1
+    assert set(made) == {"key", "secret"}
+
+
+def test_who_only_reads_waits_for_nobody(tmp_path: Path) -> None:
+    def asked(command: str, **more: str) -> dict[str, Any]:
+        config = Config(home=tmp_path)
+        return ask_about_accounts(
+            tmp_path, {"command": command, **more}, lambda: config, lambda _: pytest.fail("waits")
+        )
+
+    asked("accounts.add", name="work", secret="sk-secret-one")
+    with locked(tmp_path):
+        listed = asked("accounts.list")
+        previewed = asked("accounts.preview", thread="t")
+        keys = ask_about_keys(tmp_path, {"command": "keys.list"}, lambda _: pytest.fail("waits"))
+
+    assert [each["id"] for each in listed["accounts"]] == ["work"]
+    assert previewed["routes"][0]["account"] == "work"
+    assert (listed["running"], keys) == (False, {"keys": []})
+
+
+def test_one_that_is_too_slow_is_not_said_to_be_away(tmp_path: Path) -> None:
+    done = threading.Event()
+    with listening(tmp_path, lambda _: assert_set(done)):
+        with pytest.raises(NoAnswer, match=r"within 0\.05 s; it may still do"):
+            ask(tmp_path, {"command": "x"}, 0.05)
+        done.set()
+
+
+def test_what_may_still_be_done_is_not_done_twice(tmp_path: Path) -> None:
+    done = threading.Event()
+    with listening(tmp_path, lambda _: assert_set(done)):
+        command = {"command": "keys.add", "name": "desk"}
+        answered = ask_about_keys(tmp_path, command, seconds=0.05)
+        done.set()
+
+    assert "may still do" in answered["error"]
+    assert len(KeyRing(tmp_path)) == 0
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(5)
 
 
 def test_every_answer_is_json(tmp_path: Path) -> None:
