@@ -159,7 +159,9 @@ def load(
         tables.setdefault("upstream", {})["url"] = url
     for section, values in flags.items():
         tables.setdefault(section, {}).update(values)
-    accounts = _accounts(tables.get("accounts", {}), Path() if path is None else path.absolute().parent)
+    accounts = _accounts(
+        tables.get("accounts", {}), Path() if path is None else path.absolute().parent
+    )
     config = Config(
         home=home(environment),
         routing=from_table(Routing, "routing", tables),
