@@ -166,7 +166,8 @@ class Claim:
         self.account.state.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
             self.account.failed(found, now)
-            logger.warning("account %s: %s (a local cause)", self.account.id, found.message)
+            cause = " (a local cause)" if found.local else ""
+            logger.warning("account %s: %s%s", self.account.id, found.message, cause)
             self._unbind()
         return found
 

@@ -86,7 +86,7 @@ class Opener:
         try:
             return self.open(account, spec)
         except ValueError as error:
-            failure = CredentialFailure(final=True, message=f"not readable: {error}")
+            failure = CredentialFailure(final=True, message=f"not readable: {error}", local=True)
         state = AccountState(self.known.get(account))
         made = Account(account, spec, NoCredential(failure=failure), state)
         self._note(made, failure)
