@@ -186,7 +186,7 @@ def _about_accounts(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -
 async def _test(runtime: Runtime, name: str) -> Answer:
     account = runtime.accounts.get(AccountId(name))
     if account is None:
-        return unknown(name)
+        return unknown(runtime.accounts, name)
     found = await check_account(runtime, account)
     checkup: Answer = msgspec.to_builtins(found)
     return {"account": shown(managed_by(runtime), account.id), **checkup}

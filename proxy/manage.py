@@ -91,8 +91,10 @@ def _about_accounts(managed: Managed, asked: Mapping[str, Any]) -> Answer:
             return {"error": f"unknown command {asked.get('command')!r}"}
 
 
-def unknown(account: str) -> Answer:
-    return {"error": f"there is no account {account}"}
+def unknown(pool: AccountPool, account: str) -> Answer:
+    names = ", ".join(each.id for each in pool.all())
+    there_are = f"; there are {names}" if names else ""
+    return {"error": f"there is no account {account}{there_are}"}
 
 
 def shown(managed: Managed, account: AccountId) -> Answer | None:
@@ -177,7 +179,7 @@ def _remove(managed: Managed, account: AccountId) -> Answer:
     if not managed.book.remove(checked(account)):
         if configured:
             return {"error": f"config.toml describes {account}: take it out there, and restart"}
-        return unknown(account)
+        return unknown(managed.pool, account)
     if not configured:
         managed.pool.remove(account)
         managed.opener.known.pop(account, None)
@@ -187,7 +189,7 @@ def _remove(managed: Managed, account: AccountId) -> Answer:
 
 def _pause(managed: Managed, account: AccountId, *, paused: bool) -> Answer:
     if not managed.pool.pause(account, paused=paused):
-        return unknown(account)
+        return unknown(managed.pool, account)
     logger.info("account %s: %s by the operator", account, "paused" if paused else "resumed")
     return {"account": shown(managed, account), "usable": _usable(managed)}
 

@@ -72,3 +72,16 @@ async def test_a_wrong_configuration_is_told_by_its_key(tmp_path: Path) -> None:
     assert checked.returncode == 2
     assert "server.prot: unknown key" in checked.stderr.decode()
     assert checked.stdout == b""
+
+
+async def test_a_check_opens_the_credentials_that_serving_would(tmp_path: Path) -> None:
+    file = tmp_path / "turnlane.toml"
+    await trio.Path(file).write_text('[accounts.work]\nkey = "file:none"\n')
+    refused = await run(["check", "--config", str(file)], tmp_path / "home")
+    await trio.Path(file).write_text('[accounts.work]\nauth_json = "none"\n')
+    warned = await run(["check", "--config", str(file)], tmp_path / "home")
+
+    assert (refused.returncode, warned.returncode) == (2, 0)
+    assert "accounts.work.key: " in refused.stderr.decode()
+    assert "accounts.work: its auth.json is gone" in warned.stderr.decode()
+    assert b"configuration good" in warned.stdout

@@ -19,6 +19,7 @@ from proxy.accounts.book import AccountBook
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.routes import Routing
 from proxy.accounts.shelf import open_shelf
+from proxy.accounts.spec import AccountSpec
 from proxy.config import Config
 from proxy.control import (
     NoAnswer,
@@ -174,7 +175,7 @@ async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockCloc
 
     assert (found["credential"], found["usage"], found["detail"]) == ("good", False, "models: 200")
     assert found["account"]["id"] == "work"
-    assert unknown == {"error": "there is no account other"}
+    assert unknown == {"error": "there is no account other; there are work"}
 
 
 async def test_an_account_that_is_removed_during_its_checkup_has_no_figures(
@@ -225,6 +226,24 @@ def test_where_none_runs_accounts_are_changed_and_remembered_all_the_same(tmp_pa
     with closing(open_shelf(home)) as shelf:
         known = shelf.lasting()[AccountId("work")]
     assert (known.generation, known.paused) == (1, False)
+
+
+def test_an_account_that_config_toml_hides_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("sk-secret-two")
+    secret.chmod(0o600)
+    bare = Config(home=tmp_path)
+    added = {"command": "accounts.add", "name": "work", "secret": "sk-secret-one"}
+    ask_about_accounts(tmp_path, added, lambda: bare)
+    spec = AccountSpec(key=f"file:{secret}")
+    config = Config(home=tmp_path, accounts={AccountId("work"): spec})
+    remove = {"command": "accounts.remove", "name": "work"}
+    removed = ask_about_accounts(tmp_path, remove, lambda: config)
+
+    assert "account work: config.toml's serves" in caplog.text
+    assert (removed["configured"], removed["left"]) == (True, 1)
 
 
 def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:
