@@ -20,7 +20,7 @@ from proxy.accounts.credentials import ApiKey
 from proxy.accounts.opening import Opener
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.statistics import twins
+from proxy.accounts.statistics import twins_among
 from proxy.config import check_url
 from proxy.errors import ConfigError
 
@@ -160,7 +160,7 @@ def _put(managed: Managed, account: AccountId, spec: AccountSpec) -> Answer:
         "replaced": before is not None,
         "kept": kept,
         "moved": before is not None and before.state.generation != fresh.state.generation,
-        "same_as": twins(fresh, pool.all()),
+        "same_as": twins_among(pool.all())[account],
     }
 
 

@@ -34,18 +34,21 @@ class AccountStatistics:
 def statistics_of(
     accounts: Collection[Account], bound: Mapping[AccountId, int], now: float
 ) -> list[AccountStatistics]:
-    return [_statistics(each, accounts, bound.get(each.id, 0), now) for each in accounts]
+    twins = twins_among(accounts)
+    return [_statistics(each, twins[each.id], bound.get(each.id, 0), now) for each in accounts]
 
 
-def twins(account: Account, among: Collection[Account]) -> tuple[AccountId, ...]:
-    """Those that have the same credential under another name."""
-    mark = account.credential.fingerprint
-    others = (each for each in among if each.id != account.id)
-    return tuple(each.id for each in others if mark and each.credential.fingerprint == mark)
+def twins_among(accounts: Collection[Account]) -> dict[AccountId, tuple[AccountId, ...]]:
+    """For each those that have the same credential under another name."""
+    marks = {each.id: each.credential.fingerprint for each in accounts}
+    return {
+        name: tuple(x for x, other in marks.items() if mark and other == mark and x != name)
+        for name, mark in marks.items()
+    }
 
 
 def _statistics(
-    account: Account, all_accounts: Collection[Account], bindings: int, now: float
+    account: Account, twins: tuple[AccountId, ...], bindings: int, now: float
 ) -> AccountStatistics:
     view = account.view()
     score = view.score(now)
@@ -65,5 +68,5 @@ def _statistics(
         url=account.spec.url,
         models=account.spec.models,
         problem=account.problem(now),
-        same_as=twins(account, all_accounts),
+        same_as=twins,
     )
