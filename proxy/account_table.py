@@ -1,12 +1,14 @@
 """The table of accounts, pure: statistics and the time of day to what an operator reads.
 
-A narrow terminal gets the same columns with shorter words: everything fits 80 columns unless a name
-is long. Cells have several lines, so that a row can be taken in at a glance.
+A narrow terminal gets the same columns with shorter words, and below 80 columns fewer of them; the
+name and the state are always there. Cells have several lines, so that a row can be taken in at a
+glance.
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, tzinfo
+from types import MappingProxyType
 from typing import Final
 
 from rich import box
@@ -22,6 +24,8 @@ NARROWEST: Final = 12
 BAR_CELLS: Final = 5
 WARM_PERCENT: Final = 80.0
 _DAY_SECONDS: Final = 86_400.0
+_MORE: Final = MappingProxyType({"usage": 50, "now": 62, "last hour": 74})
+"""Columns beside name and state, and how wide a terminal has to be for each."""
 
 
 def account_table(
@@ -39,23 +43,33 @@ def account_table(
     )
     for title in ("account", "state"):
         table.add_column(title, overflow="fold", min_width=NARROWEST)
-    for title in ("usage", "now", "last hour"):
+    shown = [title for title, needed in _MORE.items() if columns >= needed]
+    for title in shown:
         table.add_column(title, no_wrap=True)
     for position, each in enumerate(accounts):
         if position:
             table.add_row()
-        table.add_row(
-            _lines([Text(each.id, "bold"), Text(_kind(each), "dim")]),
-            _lines(_state(each, now, zone)),
-            _lines(_usage(each, now, zone, wide=wide, blocks=blocks)),
-            _lines(_now(each)),
-            _lines(_hour(each, wide=wide)),
-        )
+        cells = {
+            "usage": _usage(each, now, zone, wide=wide, blocks=blocks),
+            "now": _now(each),
+            "last hour": _hour(each, wide=wide),
+        }
+        more = [_lines(cells[title]) for title in shown]
+        table.add_row(_lines(_name(each)), _lines(_state(each, now, zone)), *more)
     return table
 
 
 def _lines(parts: Iterable[Text]) -> Text:
     return Text("\n").join(parts)
+
+
+def _name(each: AccountStatistics) -> list[Text]:
+    found = [Text(each.id, "bold"), Text(_kind(each), "dim")]
+    if each.models is not None:
+        found.append(Text(" ".join(each.models), "dim"))
+    if each.same_as:
+        found.append(Text(f"same as {', '.join(each.same_as)}", "yellow"))
+    return found
 
 
 def _kind(each: AccountStatistics) -> str:
@@ -70,10 +84,11 @@ def _state(each: AccountStatistics, now: float, zone: tzinfo | None) -> list[Tex
             found.append(Text("ready", "green"))
         case Standing.TROUBLED:
             found.append(Text("troubled", "yellow"))
+            found += [Text(each.problem, "yellow")] if each.problem else []
         case Standing.PAUSED:
             found.append(Text("paused", "dim"))
         case Standing.INVALID:
-            found.append(Text("credential refused", "red"))
+            found.append(Text(each.problem or "credential refused", "red"))
         case Standing.PLAN:
             found.append(Text("not in its plan", "yellow"))
         case Standing.SPENT:

@@ -18,20 +18,28 @@ import trio
 from lifecycle import Ask
 from proxy.accounts.account import AccountId
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked, Claim
+from proxy.accounts.claim import FRESH, Asked, Claim
 from proxy.accounts.learning import Kind
 from proxy.accounts.refresher import CredentialFailure
 from proxy.accounts.routes import Move, Withheld
 from proxy.errors import UpstreamCut
 from proxy.exchange import Exchange, Prepared, Progress
 from proxy.headers import Headers, find, for_account
-from proxy.outbox import Ended, Outbox, Outcome, SpentQuota
+from proxy.outbox import Ended, Outbox, Outcome
 from proxy.relay import Relay, cut
 from proxy.responses import response_id
 from proxy.runtime import Runtime
 from proxy.sanitise import without_reasoning
 from proxy.upstream.base import Failure, UpstreamRequest
-from proxy.verdicts import concluded, judge, refuses_encrypted, status_of, unanswered
+from proxy.verdicts import (
+    concluded,
+    judge,
+    refuses_encrypted,
+    status_of,
+    unanswered,
+    withheld,
+    withheld_locally,
+)
 
 _ELSEWHERE: Final = frozenset(
     {Kind.QUOTA, Kind.THROTTLED, Kind.HICCUP, Kind.UNREACHABLE, Kind.UNAUTHORIZED}
@@ -100,7 +108,8 @@ class Attempts:
                     return self._without_anchor(step)
                 credential = await claim.headers()
                 if isinstance(credential, CredentialFailure):
-                    step = step or _withheld_locally(credential)
+                    no = withheld_locally(credential)
+                    step = step or _Step(ended=no, elsewhere=True, refused=True)
                 elif self._may_send():
                     self._note_served(claim)
                     step = await self._serve(claim, credential)
@@ -152,10 +161,18 @@ class Attempts:
         self._take_in(claim, answer)
         return _Step(
             ended=concluded(answer),
-            elsewhere=verdict.kind in _ELSEWHERE and self._progress.committed_at is None,
+            elsewhere=self._progress.committed_at is None and self._goes_on(claim, verdict.kind),
             resend=unanswered(answer),
             refused=verdict.kind in _REFUSED,
         )
+
+    def _goes_on(self, claim: Claim, kind: Kind) -> bool:
+        """Whether another account may do better. To a bound thread its own account's denial is the
+        answer, and a new one is bound to nobody who has not been asked."""
+        if kind is Kind.DENIED:
+            sends_left = self._progress.attempts < self._runtime.config.upstream.sends
+            return claim.route.move in FRESH and sends_left
+        return kind in _ELSEWHERE
 
     def _body_for(self, claim: Claim) -> bytes | None:
         """Without what this account is known not to read; on the last send after a move without
@@ -243,20 +260,7 @@ class Attempts:
             return step.ended
         if no.move is not None or progress.move is None:
             progress.move, progress.reason = no.move, no.reason
-        wait = None if no.retry_at is None else no.retry_at - self._runtime.wall()
-        if not no.spent:
-            return Ended(
-                outcome=Outcome.REFUSED,
-                refusal="accounts_withheld",
-                retry_seconds=wait,
-                detail=f"({no.reason})",
-            )
-        return Ended(
-            outcome=Outcome.REFUSED,
-            refusal="accounts_spent",
-            retry_seconds=wait,
-            spent=SpentQuota(resets_at=no.retry_at, plan_type=accounts.plan()),
-        )
+        return withheld(no, accounts.plan(), self._runtime.wall())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,19 +278,9 @@ _MORE: Final = Ended(
     outcome=Outcome.REFUSED,
     refusal="accounts_withheld",
     retry_seconds=1.0,
-    detail="(those that were asked refused it; another may serve it when it comes again)",
+    detail="those that were asked refused it; another may serve it when it comes again",
 )
 """The sends are used up, and the accounts are not. A plain 429 would end a Codex turn for good."""
-
-
-def _withheld_locally(failure: CredentialFailure) -> _Step:
-    no = Ended(
-        outcome=Outcome.REFUSED,
-        refusal="accounts_withheld",
-        retry_seconds=failure.retry_seconds,
-        detail=f"({failure.message})",
-    )
-    return _Step(ended=no, elsewhere=True, refused=True)
 
 
 def _authorization(headers: Headers) -> bytes:

@@ -28,7 +28,7 @@ CHECKUP_SECONDS: Final = 45.0
 """Both pages, and a refresh between them."""
 PAGE_SECONDS: Final = 15.0
 WATCH_SECONDS: Final = 900.0
-"""Between two looks at the usage of a login that is spent."""
+"""Between two looks at an account that is spent, or whose credential was refused."""
 PAGE_BYTES: Final = 2**20
 _MODELS: Final = "/models"
 _CODEX_BACKEND: Final = "/backend-api/codex"
@@ -72,16 +72,20 @@ async def check_account(runtime: Runtime, account: Account) -> Checkup:
     return Checkup(credential=Health.UNKNOWN, detail=f"no answer within {CHECKUP_SECONDS:g} s")
 
 
-async def watch_spent(runtime: Runtime) -> None:
-    """A service task: a login that is spent is looked up now and then, until cancelled."""
+async def watch_accounts(runtime: Runtime) -> None:
+    """A service task: what is out of use is looked up now and then, until cancelled. While others
+    serve, no turn would go there and find out that it is good again."""
     while True:
         await trio.sleep(WATCH_SECONDS)
         for account in runtime.accounts.all():
-            if account.view().standing(ANY, runtime.wall()) is Standing.SPENT:
-                try:
-                    await _learn_usage(runtime, account)
-                except Exception:  # a bug in this ends no turn
-                    logger.exception("the usage of an account cannot be looked up")
+            try:
+                match account.view().standing(ANY, runtime.wall()):
+                    case Standing.SPENT:
+                        await _learn_usage(runtime, account)
+                    case Standing.INVALID:
+                        await check_account(runtime, account)
+            except Exception:  # a bug in this ends no turn
+                logger.exception("an account cannot be looked up")
 
 
 async def _learn_usage(runtime: Runtime, account: Account) -> _Seen | None:
@@ -140,12 +144,12 @@ async def _read(
         seen = await _fetch(runtime, base, path, query, credential)
     now = runtime.wall()
     state.adopt(account.credential.fingerprint)
-    if isinstance(credential, CredentialFailure) and not credential.final:
-        state.delay(credential.retry_seconds or 0.0, now)
-    elif seen.refused and (path == _MODELS or isinstance(credential, CredentialFailure)):
+    if isinstance(credential, CredentialFailure):
+        account.failed(credential, now)
+    elif seen.refused and path == _MODELS:
         account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
     elif seen.good:
-        state.renewed()
+        account.renewed()
         state.reached(began)
     runtime.accounts.changed(account.id)
     return seen

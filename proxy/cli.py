@@ -5,6 +5,7 @@ Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, st
 
 import logging
 import os
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -64,7 +65,14 @@ def serve(
 @app.command()
 def check(config: ConfigFile = None) -> None:
     """Say what is wrong with a configuration, naming the key."""
+    from proxy.runtime import inspect_accounts
+
     settings = _settings(config)
+    try:
+        for warning in inspect_accounts(settings):
+            typer.echo(f"turnlane: {warning}", err=True)
+    except ConfigError as error:
+        complain(error)
     where = settings.upstream.url or "the provider that each client's own login belongs to"
     typer.echo(f"configuration good: {settings.server.host}:{settings.server.port} -> {where}")
 
@@ -201,7 +209,10 @@ def log(
     """Show the newest records: one for each turn and each refusal."""
     from proxy.operate import show_log
 
-    operate(lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json))
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    operate(
+        lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json, columns=columns)
+    )
 
 
 @app.command()

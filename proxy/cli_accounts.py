@@ -26,7 +26,7 @@ Models = Annotated[
 @accounts.callback()
 def _configured(context: typer.Context, config: ConfigFile = None) -> None:
     """The file is read only where no turnlane runs: it may describe accounts too."""
-    context.obj = lambda: load(config, os.environ, {})
+    context.obj = lambda: load(config, os.environ, {}, offline=True)
 
 
 def _config(context: typer.Context) -> Callable[[], Config]:

@@ -17,7 +17,7 @@ from proxy.accounts.account import AccountId
 from proxy.accounts.book import checked
 from proxy.accounts.refresher import REFRESH_URL
 from proxy.accounts.routes import Routing
-from proxy.accounts.spec import AccountSpec
+from proxy.accounts.spec import AccountSpec, with_paths
 from proxy.convert import built, convert, from_table
 from proxy.errors import ConfigError
 
@@ -146,8 +146,11 @@ def load(
     path: Path | None,
     environment: Mapping[str, str],
     flags: Mapping[str, Mapping[str, object]],
+    *,
+    offline: bool = False,
 ) -> Config:
-    """Read the file, then the environment, then flags (`{section: {key: value}}`).
+    """Read the file, then the environment, then flags (`{section: {key: value}}`). `offline`: no
+    account is to serve now, so that a variable which one refers to need not be set.
 
     Raises ConfigError naming the key, for the first thing that is wrong.
     """
@@ -156,12 +159,14 @@ def load(
         tables.setdefault("upstream", {})["url"] = url
     for section, values in flags.items():
         tables.setdefault(section, {}).update(values)
-    accounts = _accounts(tables.get("accounts", {}))
+    accounts = _accounts(
+        tables.get("accounts", {}), Path() if path is None else path.absolute().parent
+    )
     config = Config(
         home=home(environment),
         routing=from_table(Routing, "routing", tables),
         accounts=accounts,
-        secrets=_secrets(accounts, environment),
+        secrets=_secrets(accounts, environment, offline=offline),
         limits=_limits(tables),
         server=from_table(Server, "server", tables),
         client=from_table(Client, "client", tables),
@@ -222,7 +227,8 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
     return built(Limits, values, written)
 
 
-def _accounts(tables: Mapping[str, object]) -> dict[AccountId, AccountSpec]:
+def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, AccountSpec]:
+    """Paths start at the folder of the file that they stand in."""
     found = {}
     for name, table in tables.items():
         key = f"accounts.{name}"
@@ -232,22 +238,23 @@ def _accounts(tables: Mapping[str, object]) -> dict[AccountId, AccountSpec]:
             account = checked(name)
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
-        spec = found[account] = from_table(AccountSpec, key, {key: table})
+        spec = from_table(AccountSpec, key, {key: table})
         check_url(f"{key}.url", spec.url)
+        found[account] = with_paths(spec, lambda path: folder / path.expanduser())
     return found
 
 
 def _secrets(
-    accounts: Mapping[AccountId, AccountSpec], environment: Mapping[str, str]
+    accounts: Mapping[AccountId, AccountSpec], environment: Mapping[str, str], *, offline: bool
 ) -> dict[str, str]:
     """Raises ConfigError for a variable that is not set."""
     found = {}
     for account, spec in accounts.items():
         kind, _, name = (spec.key or "").partition(":")
         if kind == "env":
-            if not environment.get(name):
+            if not environment.get(name) and not offline:
                 raise ConfigError(f"accounts.{account}.key", f"the variable {name} is not set")
-            found[name] = environment[name]
+            found[name] = environment.get(name, "")
     return found
 
 
@@ -265,6 +272,8 @@ def _check(config: Config) -> None:
         raise ConfigError("server.port", "must be between 0 and 65535")
     if not 0 < config.routing.auto_switch_threshold <= 100:
         raise ConfigError("routing.auto_switch_threshold", "must be more than 0 and at most 100")
+    if config.routing.auto_switch_threshold <= 1:
+        raise ConfigError("routing.auto_switch_threshold", "is in percent: 80, not 0.8")
     check_url("upstream.url", config.upstream.url)
     check_url("upstream.refresh_url", config.upstream.refresh_url)
 

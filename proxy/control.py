@@ -6,6 +6,7 @@ does it.
 """
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from lifecycle import RootId
 from proxy.accounts.account import AccountId
 from proxy.checkup import check_account
 from proxy.config import Config
+from proxy.errors import HomeTaken
 from proxy.home import CONTROL_NAME, control_path, locked
 from proxy.hour import past
 from proxy.keys import Key, KeyRing
@@ -30,12 +32,22 @@ from proxy.status import status
 ANSWER_SECONDS = 10.0
 LOOK_SECONDS = 3.0
 """For those who only look: somebody waits for what they see."""
+LOCK_AGAIN_SECONDS = 0.05
+LOCK_TRIES = 60
+"""For another command to be done with the home: 3 s."""
+READING = frozenset({"keys.list", "accounts.list", "accounts.preview"})
+"""Commands that change nothing, and so need no lock."""
 
 Answer = dict[str, Any]
+Pause = Callable[[float], None]
 
 
 class NotRunning(Exception):  # noqa: N818
     """No turnlane holds this home."""
+
+
+class NoAnswer(NotRunning):
+    """One does, and has not answered in time. It may carry the command out all the same."""
 
 
 async def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
@@ -82,7 +94,7 @@ def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
 
 
 def ask(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:
-    """Send a command to the turnlane that holds `home`. Raises NotRunning."""
+    """Send a command to the turnlane that holds `home`. Raises NotRunning or NoAnswer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(seconds)
         try:
@@ -92,32 +104,70 @@ def ask(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS)
             while not line.endswith(b"\n") and (piece := peer.recv(65536)):
                 line += piece
             return msgspec.json.decode(line, type=Answer)
+        except TimeoutError as error:
+            problem = f"it did not answer within {seconds:g} s; it may still do what was asked"
+            raise NoAnswer(f"the turnlane on {home}: {problem}") from error
         except (OSError, msgspec.DecodeError) as error:  # it may end before it has answered
             raise NotRunning(str(home / CONTROL_NAME)) from error
 
 
-def ask_about_keys(home: Path, command: Mapping[str, Any]) -> Answer:
-    """A command about keys, whether or not a turnlane runs. Raises ConfigError; so does one that
-    holds the home and does not answer."""
-    try:
-        return ask(home, command)
-    except NotRunning:
-        with locked(home):
-            return about_keys(KeyRing(home), command)
+def ask_about_keys(
+    home: Path,
+    command: Mapping[str, Any],
+    pause: Pause = time.sleep,
+    seconds: float = ANSWER_SECONDS,
+) -> Answer:
+    """A command about keys, whether or not a turnlane runs. Raises ConfigError; so does a home that
+    somebody else holds."""
+
+    def here() -> Answer:
+        return about_keys(KeyRing(home), command)
+
+    return _ask_or_do(home, command, here, pause, seconds)
 
 
 def ask_about_accounts(
-    home: Path, command: Mapping[str, Any], configured: Callable[[], Config]
+    home: Path,
+    command: Mapping[str, Any],
+    configured: Callable[[], Config],
+    pause: Pause = time.sleep,
 ) -> Answer:
     """The same about accounts. `configured` is called where none runs: an account may be described
-    by config.toml. Raises ConfigError."""
-    try:
-        return ask(home, command)
-    except NotRunning:
-        with locked(home):
-            config = configured()
-            with open_accounts(config) as (managed, _):
-                return _about_accounts(managed, KeyRing(home), command)
+    by config.toml. `running` in the answer says whether one does. Raises ConfigError."""
+
+    def here() -> Answer:
+        reading = command["command"] in READING
+        with open_accounts(configured(), reading=reading, anyway=True) as (managed, _):
+            return {**_about_accounts(managed, KeyRing(home), command), "running": False}
+
+    return {"running": True, **_ask_or_do(home, command, here, pause, ANSWER_SECONDS)}
+
+
+def _ask_or_do(
+    home: Path,
+    command: Mapping[str, Any],
+    here: Callable[[], Answer],
+    pause: Pause,
+    seconds: float,
+) -> Answer:
+    """By the turnlane that runs, else here, as soon as the home is free."""
+    tries = 0
+    while True:
+        try:
+            return ask(home, command, seconds)
+        except NoAnswer as error:
+            return {"error": str(error)}
+        except NotRunning:
+            if command["command"] in READING:
+                return here()
+        try:
+            with locked(home):
+                return here()
+        except HomeTaken:
+            tries += 1
+            if tries == LOCK_TRIES:
+                raise
+        pause(LOCK_AGAIN_SECONDS)
 
 
 def managed_by(runtime: Runtime) -> Managed:
@@ -138,7 +188,7 @@ def _about_accounts(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -
 async def _test(runtime: Runtime, name: str) -> Answer:
     account = runtime.accounts.get(AccountId(name))
     if account is None:
-        return unknown(name)
+        return unknown(runtime.accounts, name)
     found = await check_account(runtime, account)
     checkup: Answer = msgspec.to_builtins(found)
     return {"account": shown(managed_by(runtime), account.id), **checkup}

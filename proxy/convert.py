@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_type_hints
+from enum import Enum
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -19,16 +20,20 @@ def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, objec
         if key not in hints:
             raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
         values[key] = convert(f"{name}.{key}", value, hints[key])
-    return built(kind, values, {key: f"{name}.{key}" for key in values})
+    return built(kind, values, {key: f"{name}.{key}" for key in values}, name)
 
 
-def built(kind: type[T], values: Mapping[str, Any], written: Mapping[str, str]) -> T:
-    """Raises ConfigError naming the keys without any one of which the rest would work."""
+def built(
+    kind: type[T], values: Mapping[str, Any], written: Mapping[str, str], name: str = ""
+) -> T:
+    """Raises ConfigError naming the keys without any one of which the rest would work; `name` is
+    that of the table, which may have none."""
     try:
         return kind(**values)
     except ValueError as error:
         blamed = [key for name, key in written.items() if _would_work_without(name, kind, values)]
-        raise ConfigError(", ".join(blamed or written.values()), str(error)) from error
+        blamed = blamed or [*written.values()] or [name]
+        raise ConfigError(", ".join(blamed), str(error)) from error
 
 
 def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> bool:
@@ -46,4 +51,13 @@ def convert(key: str, value: object, hint: object) -> object:
     try:
         return msgspec.convert(value, type=hint)
     except msgspec.ValidationError as error:
-        raise ConfigError(key, str(error)) from error
+        allowed = _allowed(hint)
+        known = f"; there are {', '.join(allowed)}" if allowed else ""
+        raise ConfigError(key, f"{error}{known}") from error
+
+
+def _allowed(hint: object) -> list[str]:
+    """The values there are, where these are few."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return [str(each.value) for each in hint]
+    return [str(each) for each in get_args(hint)] if get_origin(hint) is Literal else []

@@ -54,7 +54,7 @@ def locked(home: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[
         raise ConfigError("TURNLANE_HOME", f"{home} cannot be used: {error.strerror}") from error
     try:
         if not _taken(lock, pause):
-            problem = f"{home} is in use by the turnlane with pid {_named(lock)}"
+            problem = f"{home} is in use by the process with pid {_named(lock)}"
             raise HomeTaken("TURNLANE_HOME", problem)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

@@ -66,13 +66,14 @@ class Journal:
             else:
                 self._lost += 1
         logger.info(
-            "%s %s %s %s %.0f ms, tokens in %s, cached %s, out %s",
+            "%s %s %s %s %.0f ms, tokens in %s, cached %s, out %s%s",
             record.transport,
             _ended(record),
             record.model or "-",
             "anonymous" if record.lane is None else record.lane[:8],
             record.total_ms,
             *("?" if count is None else count for count in _tokens(record.usage)),
+            _served(record),
         )
 
     def refused(
@@ -135,6 +136,12 @@ def _on_one_line(name: str | None) -> str | None:
 
 def _tokens(usage: Usage) -> tuple[int | None, int | None, int | None]:
     return usage.input_tokens, usage.cached_tokens, usage.output_tokens
+
+
+def _served(record: TurnRecord) -> str:
+    if record.move is None:
+        return ""
+    return f", account {record.account or '-'} {record.move}/{record.reason}"
 
 
 def _ended(record: TurnRecord) -> str:

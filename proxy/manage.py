@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from proxy.accounts.account import AccountId
+from proxy.accounts.account import ANY, AccountId, Standing
 from proxy.accounts.authfile import check_login, login_copy
 from proxy.accounts.book import KEY, LOGIN, AccountBook, checked
-from proxy.accounts.claim import Account
 from proxy.accounts.credentials import ApiKey
 from proxy.accounts.opening import Opener
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.spec import AccountSpec
+from proxy.accounts.statistics import twins_among
 from proxy.config import check_url
 from proxy.errors import ConfigError
 
@@ -91,8 +91,10 @@ def _about_accounts(managed: Managed, asked: Mapping[str, Any]) -> Answer:
             return {"error": f"unknown command {asked.get('command')!r}"}
 
 
-def unknown(account: str) -> Answer:
-    return {"error": f"there is no account {account}"}
+def unknown(pool: AccountPool, account: str) -> Answer:
+    names = ", ".join(each.id for each in pool.all())
+    there_are = f"; there are {names}" if names else ""
+    return {"error": f"there is no account {account}{there_are}"}
 
 
 def shown(managed: Managed, account: AccountId) -> Answer | None:
@@ -119,6 +121,8 @@ def _add(managed: Managed, wish: Key) -> Answer:
 def _import(managed: Managed, wish: Login) -> Answer:
     account = _may_be_put(managed, wish.name, wish.url)
     path = Path(wish.path)
+    if managed.book.owns(path) and not wish.copy:
+        raise ValueError(f"{path} goes with the account that it belongs to: import it with --copy")
     if wish.copy:
         own = managed.book.secret_path(account, LOGIN)
         login_copy(path, own)
@@ -140,10 +144,12 @@ def _may_be_put(managed: Managed, name: str, url: str | None) -> AccountId:
 
 
 def _put(managed: Managed, account: AccountId, spec: AccountSpec) -> Answer:
-    """Into the book, and into the pool with what is known of the account. `moved`: its credential
-    is another than before, which ends what was bound to it."""
+    """Into the book, and into the pool with what is known of the account. `kept`: what stays of an
+    earlier description. `moved`: its credential is another than before, which ends what was bound
+    to it."""
     pool = managed.pool
     before, known = pool.get(account), pool.known(account)
+    spec, kept = _kept(spec, managed.book.all().get(account))
     opener = managed.opener if known is None else replace(managed.opener, known={account: known})
     managed.book.put(account, spec)
     fresh = opener.open(account, spec)
@@ -152,33 +158,44 @@ def _put(managed: Managed, account: AccountId, spec: AccountSpec) -> Answer:
     return {
         "account": shown(managed, account),
         "replaced": before is not None,
+        "kept": kept,
         "moved": before is not None and before.state.generation != fresh.state.generation,
-        "same_as": _same_as(pool, fresh),
+        "same_as": twins_among(pool.all())[account],
     }
 
 
-def _same_as(pool: AccountPool, account: Account) -> list[str]:
-    """Other names of the same credential, whose quota is then one and the same."""
-    mark = account.credential.fingerprint
-    others = (each for each in pool.all() if each.id != account.id)
-    return [each.id for each in others if mark and each.credential.fingerprint == mark]
+def _kept(spec: AccountSpec, before: AccountSpec | None) -> tuple[AccountSpec, dict[str, Any]]:
+    """What is not said anew stays as it was, unless the account is of another kind now."""
+    if before is None or before.kind != spec.kind:
+        return spec, {}
+    names = ("url", "models", "organization", "project")
+    kept = {x: getattr(before, x) for x in names if getattr(spec, x) is None}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    return replace(spec, **kept), kept
 
 
 def _remove(managed: Managed, account: AccountId) -> Answer:
     configured = account in managed.configured
-    if account not in managed.book:
+    if not managed.book.remove(checked(account)):
         if configured:
             return {"error": f"config.toml describes {account}: take it out there, and restart"}
-        return unknown(account)
-    managed.book.remove(account)
+        return unknown(managed.pool, account)
     if not configured:
         managed.pool.remove(account)
+        managed.opener.known.pop(account, None)
     logger.info("account %s: removed by the operator", account)
-    return {"removed": account, "left": len(managed.pool)}
+    return {"removed": account, "left": len(managed.pool), "configured": configured}
 
 
 def _pause(managed: Managed, account: AccountId, *, paused: bool) -> Answer:
     if not managed.pool.pause(account, paused=paused):
-        return unknown(account)
+        return unknown(managed.pool, account)
     logger.info("account %s: %s by the operator", account, "paused" if paused else "resumed")
-    return {"account": shown(managed, account)}
+    return {"account": shown(managed, account), "usable": _usable(managed)}
+
+
+def _usable(managed: Managed) -> int:
+    """How many accounts turns can be sent to, or could if they had quota."""
+    out = {Standing.PAUSED, Standing.INVALID}
+    now = managed.opener.wall()
+    return sum(view.standing(ANY, now) not in out for view in managed.pool.views())

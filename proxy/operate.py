@@ -1,8 +1,7 @@
 """operate: the commands about a running turnlane or its home; each returns an exit code."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,27 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.control import NotRunning, ask, ask_about_keys
+from proxy.control import ANSWER_SECONDS, Answer, NoAnswer, NotRunning, ask, ask_about_keys
+from proxy.log_table import log_lines, when
 from proxy.record import TurnRecord
 from proxy.store import after, newest
 
 FOLLOW_SECONDS: Final = 0.5
-_LOG_COLUMNS: Final = (
-    "time",
-    "transport",
-    "outcome",
-    "model",
-    "lane",
-    "root",
-    "kind",
-    "tries",
-    "first ms",
-    "total ms",
-    "in",
-    "cached",
-    "out",
-    "account",
-)
 
 
 def add_key(home: Path, name: str) -> int:
@@ -48,7 +32,7 @@ def list_keys(home: Path, *, as_json: bool) -> int:
     answer = ask_about_keys(home, {"command": "keys.list"})
     if failed(answer):
         return 1
-    rows = [(key["id"], key["name"], _when(key["created"])) for key in answer["keys"]]
+    rows = [(key["id"], key["name"], when(key["created"])) for key in answer["keys"]]
     return _show(answer["keys"], ("id", "name", "made"), rows, as_json=as_json)
 
 
@@ -63,10 +47,9 @@ def revoke_key(home: Path, key_id: str) -> int:
 
 
 def list_workflows(home: Path, *, as_json: bool) -> int:
-    try:
-        answer = ask(home, {"command": "workflows"})
-    except NotRunning:
-        return not_running(home)
+    answer = asked(home, {"command": "workflows"})
+    if failed(answer):
+        return 1
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
     rows = [[str(one[name])[:16] for name in (*names, "refused")] for one in answer["workflows"]]
     titles = ("root", "active", "workers", "children", "sends", "interactive sends", "refused")
@@ -74,10 +57,7 @@ def list_workflows(home: Path, *, as_json: bool) -> int:
 
 
 def clear_workflow(home: Path, root: str) -> int:
-    try:
-        answer = ask(home, {"command": "workflows.clear", "root": root})
-    except NotRunning:
-        return not_running(home)
+    answer = asked(home, {"command": "workflows.clear", "root": root})
     if failed(answer):
         return 1
     say(f"the window of {answer['cleared'][:16]} is forgiven")
@@ -90,10 +70,12 @@ def show_log(
     lines: int,
     follow: bool,
     as_json: bool,
+    columns: int | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
-    """The newest records, oldest first; with `follow` all that come after, until interrupted."""
-    write = _json_line if as_json else _text_line()
+    """The newest records, oldest first; with `follow` all that come after, until interrupted.
+    `columns`: how wide the terminal is, if it is one."""
+    write = _json_line if as_json else _text_line(columns)
     last = 0
     for number, record in newest(home, lines):
         write(record)
@@ -113,59 +95,10 @@ def _json_line(record: TurnRecord) -> None:
     typer.echo(msgspec.json.encode(record).decode())
 
 
-def _text_line() -> Callable[[TurnRecord], None]:
-    widths = (19, 9, 38, 14, 8, 8, 11, 5, 8, 8, 7, 7, 6)
-
-    def line(cells: Sequence[str]) -> None:
-        """The last cell is as long as it is."""
-        *cells, last = cells
-        parts = [cell[:width].ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        typer.echo(" ".join([*parts, last]).rstrip())
-
-    line(_LOG_COLUMNS)
-    return lambda record: line(_cells(record))
-
-
-def _cells(record: TurnRecord) -> tuple[str, ...]:
-    ended = record.outcome.value if record.refusal is None else f"refused {record.refusal}"
-    usage = record.usage
-    return (
-        _when(record.wall),
-        record.transport,
-        ended,
-        record.model or "-",
-        record.lane or "-",
-        record.root or "-",
-        _kind(record),
-        str(record.attempts),
-        _number(record.first_event_ms),
-        _number(record.total_ms),
-        _number(usage.input_tokens),
-        _number(usage.cached_tokens),
-        _number(usage.output_tokens),
-        _account(record),
-    )
-
-
-def _account(record: TurnRecord) -> str:
-    """As `work`, or with how the turn came to it, unless that is where its thread always is."""
-    if record.move is None or record.reason == "bound":
-        return record.account or ""
-    return f"{record.account or '-'} {record.move}/{record.reason}"
-
-
-def _kind(record: TurnRecord) -> str:
-    if record.lane is None and record.root is None:
-        return "-"
-    return "worker" if record.worker else "interactive"
-
-
-def _number(value: float | None) -> str:
-    return "?" if value is None else f"{value:.0f}"
-
-
-def _when(wall: float) -> str:
-    return datetime.fromtimestamp(wall, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+def _text_line(columns: int | None) -> Callable[[TurnRecord], None]:
+    titles, line = log_lines(columns)
+    typer.echo(titles)
+    return lambda record: typer.echo(line(record))
 
 
 def _show(
@@ -188,9 +121,14 @@ def failed(answer: dict[str, Any]) -> bool:
     return True
 
 
-def not_running(home: Path) -> int:
-    say(f"no turnlane runs on {home}; start one with `turnlane serve`")
-    return 1
+def asked(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:
+    """What only a turnlane that runs can say; that none does stands under `error`."""
+    try:
+        return ask(home, command, seconds)
+    except NoAnswer as error:
+        return {"error": str(error)}
+    except NotRunning:
+        return {"error": f"no turnlane runs on {home}; start one with `turnlane serve`"}
 
 
 def say(text: str) -> None:

@@ -17,19 +17,24 @@ import typer
 from rich.console import Console
 
 from proxy.account_table import account_table, clock_of
+from proxy.accounts.account import Standing
+from proxy.accounts.authjson import can_travel
 from proxy.accounts.book import checked
 from proxy.accounts.pool import AccountStatistics
 from proxy.accounts.reference import SECRET_BYTES
+from proxy.accounts.spec import check_patterns
 from proxy.checkup import CHECKUP_SECONDS, Health
 from proxy.config import Config, check_url
-from proxy.control import NotRunning, ask, ask_about_accounts
+from proxy.control import ask_about_accounts
 from proxy.errors import ConfigError
-from proxy.operate import failed, not_running, say
+from proxy.operate import asked, failed, say
 
 TEST_SECONDS: Final = CHECKUP_SECONDS + 10.0
 _ONCE: Final = (
     "a refresh token works once: if anything else refreshes this login, one is signed out"
 )
+
+_KEY: Final = "a key is one line of visible ASCII without spaces"
 
 Configured = Callable[[], Config]
 
@@ -45,12 +50,19 @@ class Described:
     project: str | None = None
 
     def asked(self, command: str, **more: object) -> dict[str, object]:
-        """Raises ConfigError for a name or a URL that is none."""
+        """Raises ConfigError for what is none: a name, a URL, a pattern."""
         try:
             checked(self.name)
         except ValueError as error:
             raise ConfigError("NAME", str(error)) from error
         check_url("--url", self.url)
+        try:
+            check_patterns(self.models or ["*"])
+        except ValueError as error:
+            raise ConfigError("--model", str(error)) from error
+        for option, value in (("organization", self.organization), ("project", self.project)):
+            if value is not None and not can_travel(value):
+                raise ConfigError(f"--{option}", "must be visible ASCII without spaces")
         told = {
             "url": self.url,
             "models": self.models,
@@ -100,6 +112,8 @@ def pause_account(home: Path, configured: Configured, name: str, *, paused: bool
     if failed(answer):
         return 1
     say(f"{name} is paused; threads bound to it move" if paused else f"{name} is in use again")
+    if paused and not answer["usable"]:
+        say("there is no account left that can serve: turns are refused until there is one")
     return 0
 
 
@@ -107,7 +121,11 @@ def remove_account(home: Path, configured: Configured, name: str) -> int:
     answer = ask_about_accounts(home, {"command": "accounts.remove", "name": name}, configured)
     if failed(answer):
         return 1
-    say(f"{name} is removed; what runs on it goes on to its end")
+    if answer["configured"]:
+        say(f"what was added as {name} is removed; the account {name} of config.toml stays")
+        return 0
+    ends = "; what runs on it goes on to its end" if answer["running"] else ""
+    say(f"{name} is removed{ends}")
     if not answer["left"]:
         say("there is no account left: each client's own login is used again")
     return 0
@@ -115,10 +133,7 @@ def remove_account(home: Path, configured: Configured, name: str) -> int:
 
 def try_account(home: Path, name: str, *, as_json: bool) -> int:
     """0 when its credential is good."""
-    try:
-        answer = ask(home, {"command": "accounts.test", "name": name}, TEST_SECONDS)
-    except NotRunning:
-        return not_running(home)
+    answer = asked(home, {"command": "accounts.test", "name": name}, TEST_SECONDS)
     if failed(answer):
         return 1
     if as_json:
@@ -143,7 +158,7 @@ def preview_thread(
     if failed(answer):
         return 1
     if as_json:
-        return _print_json(answer)
+        return _print_json({"thread": answer["thread"], "routes": answer["routes"]})
     for route in answer["routes"]:
         typer.echo(_routed(route, time.time()))
     return 0
@@ -155,14 +170,24 @@ def _put(home: Path, configured: Configured, asked: Mapping[str, object]) -> int
         return 1
     name = asked["name"]
     if not answer["replaced"]:
-        say(f"{name} is added, and serves new threads from now on")
+        since = "from now on" if answer["running"] else "once `turnlane serve` runs"
+        say(f"{name} is added, and serves new threads {since}")
     elif answer["moved"]:
         say(f"{name} has another credential now; threads bound to it begin anew")
     else:
         say(f"{name} has the same credential as before; threads bound to it stay")
+    if kept := answer["kept"]:
+        values = ", ".join(f"{key} {_listed(value)}" for key, value in kept.items())
+        say(f"{name} keeps what was not given anew: {values}; to drop it, remove {name} first")
+    if answer["account"]["standing"] == Standing.PAUSED:
+        say(f"{name} is still paused: `turnlane accounts resume {name}`")
     for other in answer["same_as"]:
         say(f"{name} and {other} are one account of the provider, and share its quota")
     return 0
+
+
+def _listed(value: object) -> str:
+    return " ".join(value) if isinstance(value, list | tuple) else str(value)
 
 
 def _routed(route: Mapping[str, Any], now: float) -> str:
@@ -170,26 +195,40 @@ def _routed(route: Mapping[str, Any], now: float) -> str:
     if route["account"] is None:
         at = route["retry_at"]
         wait = "" if at is None else f"; to be tried again at {clock_of(at, now, None)}"
-        return f"{model}: nobody ({route['reason']}){wait}"
+        return f"{model}: nobody, {route['why']}{wait}"
     score = "usage unknown" if route["score"] is None else f"usage {route['score']:.0f} %"
     probe = ", as a probe" if route["probe"] else ""
-    return f"{model}: {route['account']} ({route['move']}: {route['reason']}, {score}{probe})"
+    return f"{model}: {route['account']} ({route['move']}: {route['why']}; {score}{probe})"
 
 
 def _secret(name: str, env: str | None, environment: Mapping[str, str]) -> str:
     """One line. Raises ConfigError, whose text never holds it."""
-    if env is not None:
-        text, where = environment.get(env, ""), f"the variable {env}"
-    elif sys.stdin.isatty():
-        text, where = getpass.getpass(f"API key of {name}: "), "what was typed"
-    else:
-        text, where = sys.stdin.read(SECRET_BYTES), "stdin"
+    text, where = _given(name, env, environment)
     text = text.strip()
     if not text:
         raise ConfigError("the key", f"{where} is empty or not there")
-    if not text.isprintable():
-        raise ConfigError("the key", f"{where} holds more than one line")
+    if not can_travel(text):
+        raise ConfigError("the key", f"{where} holds no API key: {_KEY}")
     return text
+
+
+def _given(name: str, env: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
+    """What is to be a key, and where it comes from."""
+    if env is not None:
+        if not env:
+            raise ConfigError("--env", "the name of a variable is missing")
+        return environment.get(env, ""), f"the variable {env}"
+    if sys.stdin is None or sys.stdin.closed:
+        raise ConfigError("the key", "stdin is closed: give it there, or with --env VAR")
+    if sys.stdin.isatty():
+        try:
+            return getpass.getpass(f"API key of {name}: "), "what was typed"
+        except EOFError:
+            return "", "what was typed"
+    data = sys.stdin.buffer.read(SECRET_BYTES + 1)
+    if len(data) > SECRET_BYTES:
+        raise ConfigError("the key", f"stdin holds more than {SECRET_BYTES // 1024} KiB: {_KEY}")
+    return data.decode("utf-8", "replace"), "stdin"
 
 
 def _codex_login(environment: Mapping[str, str]) -> Path:

@@ -7,6 +7,7 @@ from lifecycle import PrincipalId
 from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import Asked
 from proxy.accounts.routes import Withheld
+from proxy.accounts.words import out_of_use, why
 from proxy.ingress.ask import LOCAL, Identity, from_frame
 from proxy.keys import KeyRing
 from proxy.manage import Answer, Managed
@@ -42,6 +43,7 @@ def _route(managed: Managed, thread: ThreadName, model: str | None) -> Answer:
             "reason": found.reason,
             "spent": found.spent,
             "retry_at": found.retry_at,
+            "why": out_of_use(found.standings),
         }
     scores = {each.id: each.score for each in managed.pool.statistics()}
     return {
@@ -49,6 +51,7 @@ def _route(managed: Managed, thread: ThreadName, model: str | None) -> Answer:
         "account": found.account,
         "move": found.move,
         "reason": found.reason,
+        "why": why(found.reason),
         "probe": found.probe,
         "score": scores[found.account],
     }

@@ -1,8 +1,9 @@
 """Runtime: what a turn works with, and the only place where collaborators are constructed."""
 
+import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from proxy.accounts.account import AccountId
 from proxy.accounts.bindings import Bindings
 from proxy.accounts.book import AccountBook
 from proxy.accounts.claim import Account
-from proxy.accounts.opening import Opener
+from proxy.accounts.opening import Opener, inspect
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.refresher import HttpPost, Refresher
 from proxy.accounts.shelf import Shelf, open_shelf
@@ -29,6 +30,8 @@ from proxy.record import TurnRecord
 from proxy.store import Store, open_store
 from proxy.upstream.base import Upstream
 from proxy.upstream.http import open_http_upstream
+
+logger = logging.getLogger("turnlane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +84,13 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
 
 
 @contextmanager
-def open_accounts(config: Config) -> Iterator[tuple[Managed, Shelf]]:
+def open_accounts(
+    config: Config, *, reading: bool = False, anyway: bool = False
+) -> Iterator[tuple[Managed, Shelf]]:
     """The accounts of a home; what has changed of them is written down at the end.
 
-    The caller holds the lock of `config.home`. Raises ConfigError.
+    Unless it is for `reading`, the caller holds the lock of `config.home`. `anyway`: also where one
+    that is configured cannot serve. Raises ConfigError.
     """
     book = AccountBook(config.home)
     with closing(open_shelf(config.home)) as shelf:
@@ -93,27 +99,49 @@ def open_accounts(config: Config) -> Iterator[tuple[Managed, Shelf]]:
             refresher=refresher, environment=config.secrets, known=_known(config.home, shelf)
         )
         bindings = Bindings(shelf.bindings())
-        pool = AccountPool(_accounts(config, book, opener), config.routing, time.time, bindings)
+        accounts = _accounts(config, book, opener, anyway=anyway)
+        pool = AccountPool(accounts, config.routing, time.time, bindings)
         try:
             yield Managed(pool=pool, book=book, opener=opener, configured=config.accounts), shelf
         finally:
-            pool.scribe.flush(shelf)
+            if not reading:
+                pool.scribe.flush(shelf)
 
 
-def _accounts(config: Config, book: AccountBook, opener: Opener) -> Iterator[Account]:
+def _accounts(
+    config: Config, book: AccountBook, opener: Opener, *, anyway: bool
+) -> Iterator[Account]:
     """Those of the configuration first. Raises ConfigError for one of these that cannot serve;
     one that was added by command is only out of use then."""
     for account, spec in config.accounts.items():
         try:
-            yield opener.open(account, spec)
+            yield (opener.open_anyway if anyway else opener.open)(account, spec)
         except ValueError as error:
-            raise ConfigError(f"accounts.{account}", str(error)) from error
+            raise ConfigError(f"accounts.{account}.key", str(error)) from error
     for account, spec in book.all().items():
         if account not in config.accounts:
             yield opener.open_anyway(account, spec)
+        else:
+            logger.warning(
+                "account %s: config.toml's serves, the one that was added does not", account
+            )
 
 
-def _known(home: Path, shelf: Shelf) -> Mapping[AccountId, Lasting]:
+def inspect_accounts(config: Config) -> list[str]:
+    """What is to be known of the configured accounts before they serve. Raises ConfigError for one
+    that cannot."""
+    warnings = []
+    for account, spec in config.accounts.items():
+        try:
+            said = inspect(spec, config.secrets)
+        except ValueError as error:
+            raise ConfigError(f"accounts.{account}.key", str(error)) from error
+        if said is not None:
+            warnings.append(f"accounts.{account}: {said}")
+    return warnings
+
+
+def _known(home: Path, shelf: Shelf) -> dict[AccountId, Lasting]:
     try:
         return shelf.lasting()
     except sqlite3.Error as error:

@@ -29,6 +29,8 @@ logger = logging.getLogger("turnlane")
 
 LOCK_SECONDS: Final = 15.0
 """Longer than a drain: who holds the home and does not answer is ending, or is stuck."""
+COMMAND_SECONDS: Final = 2.0
+"""For a command that has the home where no turnlane runs."""
 LOCK_AGAIN_SECONDS: Final = 0.05
 
 Hold = Callable[[], None]
@@ -115,10 +117,9 @@ async def _lock_or_offer(config: Config, launch: Launch, hold: Hold) -> Offer | 
         except Refused as refused:
             raise HomeTaken(taken.key, f"{taken.problem}, {refused}") from None
         if offer is None:
-            if not launch.take_over:
-                raise
-            logger.warning("%s and does not answer; waiting for its end", taken.problem)
-            await _wait_held(hold)
+            if launch.take_over:
+                logger.warning("%s and does not answer; waiting for its end", taken.problem)
+            await _wait_held(hold, LOCK_SECONDS if launch.take_over else COMMAND_SECONDS)
         return offer
     return None
 
@@ -146,12 +147,12 @@ async def _accept(offer: Offer, config: Config, hold: Hold) -> None:
         pass
     if not await offer.commit():
         logger.warning("the turnlane that was here is gone without a word")
-    await _wait_held(hold)
+    await _wait_held(hold, LOCK_SECONDS)
 
 
-async def _wait_held(hold: Hold) -> None:
+async def _wait_held(hold: Hold, seconds: float) -> None:
     """Raises HomeTaken."""
-    deadline = trio.current_time() + LOCK_SECONDS
+    deadline = trio.current_time() + seconds
     while True:
         try:
             hold()

@@ -14,7 +14,7 @@ from typing import Any
 
 import trio
 
-from proxy.checkup import watch_spent
+from proxy.checkup import watch_accounts
 from proxy.codex.around import stay_connected
 from proxy.codex.command import Place
 from proxy.config import Config
@@ -86,7 +86,7 @@ async def _hold(
         holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
         if runtime.shelf is not None:
             holding.start_soon(runtime.accounts.scribe.write, runtime.shelf)
-        holding.start_soon(watch_spent, runtime)
+        holding.start_soon(watch_accounts, runtime)
         if codex is not None:
             holding.start_soon(stay_connected, codex, here, runtime.admission)
         if seat.managed:

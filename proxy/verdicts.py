@@ -1,4 +1,5 @@
-"""Verdicts, pure: what the answer to one send says of its account, and of what to try next."""
+"""Verdicts, pure: what the answer to one send says of its account, and of what to try next; and
+what a turn is told that nobody may be asked for."""
 
 from typing import Final
 
@@ -14,7 +15,10 @@ from proxy.accounts.learning import (
     judge_event,
     judge_reply,
 )
-from proxy.outbox import Ended, Outcome
+from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.routes import Withheld
+from proxy.accounts.words import advice, out_of_use
+from proxy.outbox import Ended, Outcome, SpentQuota
 from proxy.shallow import UNREADABLE
 from proxy.upstream.base import Failure
 
@@ -52,6 +56,36 @@ def judge(answer: Answer, model: str | None, family: Family, now: float) -> Verd
             return HICCUP
         case _:
             return NEUTRAL
+
+
+def withheld(no: Withheld, plan: str | None, now: float) -> Ended:
+    """The end of a turn that no account may serve."""
+    wait = None if no.retry_at is None else no.retry_at - now
+    said, mend = out_of_use(no.standings), advice(no.standings)
+    if no.spent:
+        return Ended(
+            outcome=Outcome.REFUSED,
+            refusal="accounts_spent",
+            retry_seconds=wait,
+            detail=said,
+            spent=SpentQuota(resets_at=no.retry_at, plan_type=plan),
+        )
+    return Ended(
+        outcome=Outcome.REFUSED,
+        refusal="accounts_withheld",
+        retry_seconds=wait,
+        detail=f"{said}; {mend}" if mend else said,
+    )
+
+
+def withheld_locally(failure: CredentialFailure) -> Ended:
+    """The same where the credential of the account that would serve cannot be had."""
+    return Ended(
+        outcome=Outcome.REFUSED,
+        refusal="accounts_withheld",
+        retry_seconds=failure.retry_seconds,
+        detail=failure.message,
+    )
 
 
 def concluded(answer: Answer) -> Ended:

@@ -77,9 +77,7 @@ async def read_settled(path: Path) -> Copy:
 @asynccontextmanager
 async def locked_beside(path: Path) -> AsyncIterator[None]:
     """Hold the lock beside the file that the path leads to; waits for it. Raises OSError."""
-    beside = _target(path)
-    name = beside.with_name(beside.name + LOCK_SUFFIX)
-    lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:
             if _try_lock(lock):
@@ -88,6 +86,12 @@ async def locked_beside(path: Path) -> AsyncIterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def beside(path: Path) -> Path:
+    """The lock of the file that the path leads to."""
+    target = _target(path)
+    return target.with_name(target.name + LOCK_SUFFIX)
 
 
 def tokens_differ(now: Copy, before: Copy) -> bool:
@@ -140,10 +144,20 @@ def replace_file(path: Path, data: bytes) -> None:
 def check_login(path: Path) -> Copy:
     """The file, which is a login. Raises ValueError when it is none."""
     found = read(path)
-    problem = found.login.value if isinstance(found.login, NoLogin) else None
+    problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
     if problem is not None:
         raise ValueError(f"{path} is no ChatGPT login: {problem}")
     return found
+
+
+def _why_not(path: Path, problem: NoLogin) -> str:
+    if problem is NoLogin.GONE:
+        return "there is no such file"
+    if path.is_dir():
+        return "it is a directory; its auth.json is meant"
+    if problem is NoLogin.API_KEY:
+        return f"{problem.value}; `turnlane accounts add` takes that, `codex login` makes a login"
+    return problem.value
 
 
 def login_copy(path_from: Path, path_to: Path) -> None:

@@ -37,6 +37,7 @@ class NoLogin(StrEnum):
 
     BROKEN = "its auth.json cannot be read as one"
     NO_TOKENS = "its auth.json holds no tokens"
+    API_KEY = "its auth.json holds an API key, and no tokens"
     GONE = "its auth.json is gone"
 
 
@@ -83,7 +84,7 @@ def read_login(data: bytes) -> Login | NoLogin:
     except UNREADABLE:
         return NoLogin.BROKEN
     if tokens is None:
-        return NoLogin.NO_TOKENS
+        return NoLogin.API_KEY if text(document, "OPENAI_API_KEY") else NoLogin.NO_TOKENS
     return _login(tokens)
 
 

@@ -5,8 +5,8 @@ has a cache of its own, and neither evicts the other's.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Generic, NewType, TypeVar
 
 from proxy.accounts.account import AccountId, Family
@@ -16,6 +16,7 @@ ThreadName = NewType("ThreadName", str)
 BindingKey = tuple[ThreadName, Family]
 
 MOST_BINDINGS: Final = 2048
+NO_GENERATION: Final = 0
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -47,6 +48,13 @@ class Recent(Generic[K, V]):
 
     def values(self) -> Iterable[V]:
         return self._values.values()
+
+    def items(self) -> Iterable[tuple[K, V]]:
+        return self._values.items()
+
+    def drop_values(self, goes: Callable[[V], bool]) -> None:
+        for key in [key for key, each in self._values.items() if goes(each)]:
+            del self._values[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +94,17 @@ class Bindings:
     def drop(self, key: BindingKey) -> None:
         self._bound.drop(key)
         self._changed.add(key)
+
+    def forget(self, account: AccountId) -> None:
+        """Nothing leads to the account any more. What was bound to it stays, so that the next turn
+        can say why it moves, and is of no generation that any account of that name can have."""
+        for key, binding in [*self._bound.items()]:
+            if binding.account == account:
+                self._bound.set(key, replace(binding, generation=NO_GENERATION))
+                self._changed.add(key)
+        self._served.drop_values(lambda each: each == account)
+        self._child.drop_values(lambda each: each == account)
+        self._foreign.drop_values(lambda each: each.account == account)
 
     def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
         """What to write down: the binding of each changed key, None for one that is gone."""

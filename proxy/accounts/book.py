@@ -1,7 +1,8 @@
 """AccountBook: the accounts that were added by command; what they are, and where their secret is.
 
 `accounts.json` holds descriptions only. A key that was given on stdin stands in a file of its own
-below `accounts/`, as a copied login does, readable by their owner alone.
+below `accounts/`, as a copied login does, readable by their owner alone; the book names these from
+the home on, so that a home that is moved takes them along.
 """
 
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Final
 import msgspec
 
 from proxy.accounts.account import AccountId
-from proxy.accounts.authfile import replace_file
-from proxy.accounts.spec import NAME, AccountSpec
+from proxy.accounts.authfile import beside, replace_file
+from proxy.accounts.spec import NAME, AccountSpec, with_paths
 from proxy.errors import ConfigError
 from proxy.shallow import UNREADABLE
 
@@ -29,6 +30,7 @@ class AccountBook:
     book that cannot be read."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home.absolute()
         self._path = home / BOOK_NAME
         self._secrets = home.absolute() / SECRETS_NAME
         self._specs = self._read()
@@ -55,12 +57,22 @@ class AccountBook:
             if str(path) not in (spec.auth_json, (spec.key or "").removeprefix("file:")):
                 path.unlink(missing_ok=True)
 
-    def remove(self, account: AccountId) -> None:
-        """With the secrets that are its own; a shared login stays. Raises OSError."""
-        specs = {name: spec for name, spec in self._specs.items() if name != account}
-        self._write(specs)
-        for path in self._own(account):
+    def remove(self, account: AccountId) -> bool:
+        """With the secrets that are its own, even if that is all there is; a shared login stays.
+        False when there is nothing. Raises OSError."""
+        own = [path for path in self._own(account) if path.exists()]
+        if account in self._specs:
+            self._write({name: spec for name, spec in self._specs.items() if name != account})
+        elif not own:
+            return False
+        for path in own:
             path.unlink(missing_ok=True)
+            beside(path).unlink(missing_ok=True)
+        return True
+
+    def owns(self, path: Path) -> bool:
+        """Whether a path leads to a secret of some account's own, which goes with that account."""
+        return path.resolve().is_relative_to(self._secrets.resolve())
 
     def secret_path(self, account: AccountId, suffix: str) -> Path:
         """Where a secret of an account's own stands: `KEY` or `LOGIN`."""
@@ -70,17 +82,27 @@ class AccountBook:
         return [self.secret_path(account, suffix) for suffix in (KEY, LOGIN)]
 
     def _write(self, specs: Specs) -> None:
-        replace_file(self._path, msgspec.json.format(msgspec.json.encode(specs)))
+        written = {name: with_paths(spec, self._from_home) for name, spec in specs.items()}
+        replace_file(self._path, msgspec.json.format(msgspec.json.encode(written)))
         self._specs = specs
 
     def _read(self) -> Specs:
         try:
-            return _specs.decode(self._path.read_bytes())
+            found = _specs.decode(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, *UNREADABLE) as error:
             problem = f"cannot be read, move it away to begin anew: {error}"
             raise ConfigError(str(self._path), problem) from error
+        return {name: with_paths(spec, self._in_home) for name, spec in found.items()}
+
+    def _from_home(self, path: Path) -> Path:
+        """As it is written down."""
+        own = path.is_relative_to(self._secrets)
+        return path.relative_to(self._home) if own else path
+
+    def _in_home(self, path: Path) -> Path:
+        return self._home / path.expanduser()
 
 
 def checked(account: str) -> AccountId:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from proxy.accounts.account import AccountId, AccountView, Family, family_of
+from proxy.accounts.account import ANY, AccountId, AccountView, Family, family_of
 from proxy.accounts.bindings import BindingKey, Bindings, Foreign, ThreadName
 from proxy.accounts.credentials import Headers
 from proxy.accounts.learning import Kind, Usage, Verdict, usage_in_event, usage_in_headers
@@ -17,9 +17,13 @@ from proxy.accounts.tally import Tally
 
 logger = logging.getLogger("turnlane")
 
-_FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+"""Moves that begin a binding."""
+REFUSED: Final = "credential refused by the provider"
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
-_WORTH_A_LINE: Final = frozenset({Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE})
+_WORTH_A_LINE: Final = frozenset(
+    {Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE, Kind.DENIED}
+)
 
 
 class Credential(Protocol):
@@ -54,19 +58,44 @@ class Account:
         self.base_url = spec.url
         self._refused: str | None = None
         """The version of the credential that was refused last."""
+        self._problem: str | None = None
+        """What its credential failed by last."""
         self.state.adopt(credential.fingerprint)
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
         """What an attempt that began then has shown."""
         if verdict.kind is Kind.UNAUTHORIZED:
             self._refused = self.credential.version
+            if not self.state.invalid:
+                self._problem = REFUSED
+        elif verdict.kind is Kind.SERVED:
+            self._problem = None
         self.state.note(verdict, family, began, now)
+
+    def failed(self, failure: CredentialFailure, now: float) -> None:
+        """Its credential cannot be had, for good or for a while."""
+        if failure.final:
+            self.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, now, now)
+        else:
+            self.state.delay(failure.retry_seconds or 0.0, now)
+        self._problem = failure.message
+
+    def renewed(self) -> None:
+        """Its credential is another than the one refused, or was found good."""
+        self.state.renewed()
+        self._problem = None
+
+    def problem(self, now: float) -> str | None:
+        """What is wrong with its credential; None while it serves."""
+        view = self.view()
+        held = view.invalid is not None or view.troubled(ANY, now)
+        return self._problem if held else None
 
     def view(self) -> AccountView:
         """A refusal holds for the credential that was refused: its owner may sign in again, while
         no turn comes here that would notice."""
         if self.state.invalid and self._refused not in (None, self.credential.version):
-            self.state.renewed()
+            self.renewed()
         return self.state.view(self.id, self.spec.models)
 
 
@@ -133,15 +162,12 @@ class Claim:
         return self._noted(await self.account.credential.renew(used, self._books.wall()))
 
     def _noted(self, found: Headers | CredentialFailure) -> Headers | CredentialFailure:
-        state, now = self.account.state, self._books.wall()
-        state.adopt(self.account.credential.fingerprint)
+        now = self._books.wall()
+        self.account.state.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
-            if found.final:
-                no = Verdict(kind=Kind.UNAUTHORIZED)
-                self.account.note(no, self._asked.family, self._began, now)
-            else:
-                state.delay(found.retry_seconds or 0.0, now)
-            logger.warning("account %s: %s (a local cause)", self.account.id, found.message)
+            self.account.failed(found, now)
+            cause = " (a local cause)" if found.local else ""
+            logger.warning("account %s: %s%s", self.account.id, found.message, cause)
             self._unbind()
         return found
 
@@ -181,7 +207,7 @@ class Claim:
     def _unbind(self) -> None:
         """A binding that would begin with a failure is none."""
         key, bindings = self._asked.key, self._books.bindings
-        if key is None or self.route.move not in _FRESH:
+        if key is None or self.route.move not in FRESH:
             return
         if bindings.get(key) == self.route.binding:
             bindings.drop(key)

@@ -116,6 +116,12 @@ class ChatGptLogin:
         login = self._current()
         return login.plan if isinstance(login, Login) else None
 
+    @property
+    def failure(self) -> CredentialFailure | None:
+        """Why there is no login; None while there is one."""
+        login = self._current()
+        return _unusable(login) if isinstance(login, NoLogin) else None
+
     async def headers(self, wall: float) -> Headers | CredentialFailure:
         """What a request needs now; a token about to expire is renewed first."""
         login = self._current()
@@ -189,7 +195,8 @@ class ChatGptLogin:
 
     def _held_back(self, login: Login) -> CredentialFailure | None:
         if login.refresh_token is None:
-            return CredentialFailure(final=True, message="its auth.json has no refresh token")
+            message = "its auth.json has no refresh token"
+            return CredentialFailure(final=True, message=message, local=True)
         if self._refused is not None and self._refused[0] == login.refresh_token:
             return self._refused[1]
         if self._paused is not None and (left := self._paused[0] - trio.current_time()) > 0:
@@ -272,8 +279,9 @@ class ChatGptLogin:
 
 def _unusable(problem: NoLogin) -> CredentialFailure:
     if problem is NoLogin.BROKEN:
-        return CredentialFailure(final=False, message=problem.value, retry_seconds=1.0)
-    return CredentialFailure(final=True, message=f"{problem.value}: signed out")
+        message = problem.value
+        return CredentialFailure(final=False, message=message, retry_seconds=1.0, local=True)
+    return CredentialFailure(final=True, message=f"{problem.value}: sign in again", local=True)
 
 
 def _headers(login: Login) -> Headers:

@@ -30,6 +30,19 @@ NOT_INCLUDED_SECONDS: Final = 86_400.0
 _WINDOWS: Final = ("primary", "secondary")
 _NOT_INCLUDED: Final = "usage_not_included"
 _QUOTA_CODES: Final = frozenset({"usage_limit_reached", "insufficient_quota", _NOT_INCLUDED})
+_ACCOUNT_CODES: Final = frozenset(
+    {
+        "access_terminated",
+        "account_deactivated",
+        "billing_not_active",
+        "deactivated_workspace",
+        "invalid_api_key",
+        "ip_not_authorized",
+        "organization_deactivated",
+        "unsupported_country_region_territory",
+    }
+)
+"""A 403 with one of these would answer every request of the account."""
 _PACE_CODES: Final = frozenset({"rate_limit_exceeded", "slow_down"})
 _SERVER_CODES: Final = frozenset(
     {"server_error", "internal_server_error", "server_is_overloaded", "overloaded_error"}
@@ -37,7 +50,8 @@ _SERVER_CODES: Final = frozenset(
 
 
 class Kind(StrEnum):
-    """What an attempt showed of its account; NEUTRAL is a fault of the request."""
+    """What an attempt showed of its account; NEUTRAL is a fault of the request, DENIED of what this
+    account, but perhaps not another, may ask for."""
 
     SERVED = "served"
     NEUTRAL = "neutral"
@@ -46,6 +60,7 @@ class Kind(StrEnum):
     THROTTLED = "throttled"
     QUOTA = "quota"
     UNAUTHORIZED = "unauthorized"
+    DENIED = "denied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +92,18 @@ def judge_reply(
     status: int, headers: Headers, body: bytes, model: str | None, family: Family, now: float
 ) -> Verdict:
     """What a reply other than 2xx says of its account."""
-    if status == 401:
+    error = _error_in(body)
+    codes = _codes(error)
+    if status == 401 or (status == 403 and codes & _ACCOUNT_CODES):
         return Verdict(kind=Kind.UNAUTHORIZED)
+    if status == 403 or (status == 404 and "model_not_found" in codes):
+        return Verdict(kind=Kind.DENIED)
     if status >= 500 or status == 408:
         return HICCUP
     if status not in (402, 429):
         return NEUTRAL
-    error = _error_in(body)
     named = family if _names(error, model, family) else ANY
     retry = stated_retry_seconds(headers, now)
-    codes = _codes(error)
     full = [x for x in usage_in_headers(headers, now).windows if x.used_percent >= SPENT_PERCENT]
     patience = retry is not None and retry > QUOTA_RETRY_SECONDS
     if status == 402 or codes & _QUOTA_CODES or full or patience:

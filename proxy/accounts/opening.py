@@ -1,16 +1,22 @@
 """Opening accounts: from what their owner wrote to what can serve a turn."""
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.accounts.account import AccountId
+from proxy.accounts.authfile import read
+from proxy.accounts.authjson import NoLogin
 from proxy.accounts.claim import Account
 from proxy.accounts.credentials import ApiKey, ChatGptLogin, Headers
-from proxy.accounts.reference import load_reference
+from proxy.accounts.reference import Loaded, load_reference
 from proxy.accounts.refresher import CredentialFailure, Refresher
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.state import AccountState, Lasting
+
+logger = logging.getLogger("turnlane")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,43 +44,72 @@ class KeyCredential:
 class NoCredential:
     """Stands for one that cannot be read, so that the others serve meanwhile."""
 
-    problem: str
+    failure: CredentialFailure
     fingerprint: str = ""
     version: str = ""
 
     async def headers(self, wall: float) -> Headers | CredentialFailure:
-        return CredentialFailure(final=True, message=self.problem)
+        return self.failure
 
     async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure:
-        return CredentialFailure(final=True, message=self.problem)
+        return self.failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """What opening an account needs. `environment` is where `env:NAME` is looked up."""
+    """What opening an account needs. `environment` is where `env:NAME` is looked up; `known` is
+    what earlier processes learnt."""
 
     refresher: Refresher
     environment: Mapping[str, str] = field(repr=False)
-    known: Mapping[AccountId, Lasting]
+    known: MutableMapping[AccountId, Lasting]
+    wall: Callable[[], float] = time.time
 
     def open(self, account: AccountId, spec: AccountSpec) -> Account:
-        """Raises ValueError for a credential that cannot be read."""
-        credential: KeyCredential | ChatGptLogin
+        """One whose login is missing waits for its owner to sign in. Raises ValueError for a key
+        that cannot be read."""
+        state = AccountState(self.known.get(account))
         if spec.key is not None:
-            secret = load_reference(spec.key, self.environment).secret
-            key = ApiKey(secret=secret, organization=spec.organization, project=spec.project)
-            credential = KeyCredential(key=key)
-        else:
-            path = Path(spec.auth_json or "").expanduser()
-            credential = ChatGptLogin(path, self.refresher)
-        return Account(account, spec, credential, self._state(account))
+            loaded = load_reference(spec.key, self.environment)
+            if loaded.note is not None:
+                logger.warning("account %s: %s", account, loaded.note)
+            key = _api_key(loaded, spec)
+            return Account(account, spec, KeyCredential(key=key), state)
+        login = ChatGptLogin(_login_path(spec), self.refresher)
+        made = Account(account, spec, login, state)
+        if (failure := login.failure) is not None:
+            self._note(made, failure)
+        return made
 
     def open_anyway(self, account: AccountId, spec: AccountSpec) -> Account:
         """The same; one that cannot be read is there, and serves nobody."""
         try:
             return self.open(account, spec)
         except ValueError as error:
-            return Account(account, spec, NoCredential(problem=str(error)), self._state(account))
+            failure = CredentialFailure(final=True, message=f"not readable: {error}", local=True)
+        state = AccountState(self.known.get(account))
+        made = Account(account, spec, NoCredential(failure=failure), state)
+        self._note(made, failure)
+        return made
 
-    def _state(self, account: AccountId) -> AccountState:
-        return AccountState(self.known.get(account))
+    def _note(self, made: Account, failure: CredentialFailure) -> None:
+        logger.warning("account %s cannot serve: %s", made.id, failure.message)
+        made.failed(failure, self.wall())
+
+
+def inspect(spec: AccountSpec, environment: Mapping[str, str]) -> str | None:
+    """What its owner ought to know before it is opened. Raises ValueError as `Opener.open`."""
+    if spec.key is not None:
+        loaded = load_reference(spec.key, environment)
+        _api_key(loaded, spec)
+        return loaded.note
+    found = read(_login_path(spec)).login
+    return f"{found.value}: sign in" if isinstance(found, NoLogin) else None
+
+
+def _api_key(loaded: Loaded, spec: AccountSpec) -> ApiKey:
+    return ApiKey(secret=loaded.secret, organization=spec.organization, project=spec.project)
+
+
+def _login_path(spec: AccountSpec) -> Path:
+    return Path(spec.auth_json or "").expanduser()

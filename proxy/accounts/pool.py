@@ -12,42 +12,23 @@ and states are written down (`scribe`) as soon as they change.
 """
 
 import hashlib
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
-from proxy.accounts.account import ANY, AccountId, AccountView, Family, Standing, Window
+from proxy.accounts.account import AccountId, AccountView, Family
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
 from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
 from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.scribe import Scribe
 from proxy.accounts.state import Lasting
-from proxy.accounts.tally import LastHour
+from proxy.accounts.statistics import AccountStatistics, statistics_of
 
-logger = logging.getLogger("turnlane")
+__all__ = ["MOST_ACCOUNTS", "AccountPool", "AccountStatistics"]
 
 MOST_ACCOUNTS: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountStatistics:
-    """`retry_at`, `resets_at`: seconds since the epoch; None where nothing is known or due."""
-
-    id: AccountId
-    kind: str
-    plan: str | None
-    standing: Standing
-    score: float | None
-    windows: tuple[Window, ...]
-    resets_at: float | None
-    cooling_models: tuple[str, ...]
-    in_flight: int
-    bindings: int
-    last_hour: LastHour
 
 
 class AccountPool:
@@ -63,7 +44,6 @@ class AccountPool:
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
         self._gifts = Recent[bytes, Gift]()
-        self._removed = Recent[AccountId, Account](MOST_ACCOUNTS)
         self._cursor: AccountId | None = None
         self.scribe = Scribe(self._bindings, self.known)
         self._books = Books(
@@ -176,19 +156,22 @@ class AccountPool:
         self.scribe.touch(account.id)
 
     def remove(self, account: AccountId) -> bool:
-        """False when there is no such account. What is known of it is kept: under the same name a
-        later credential may be the same, or another, which ends what was bound to this one."""
-        found = self._accounts.pop(account, None)
-        if found is None:
+        """False when there is no such account. What was learnt of it goes too: whoever comes under
+        this name later is another, to which nothing is bound."""
+        if self._accounts.pop(account, None) is None:
             return False
-        found.state.paused = False
-        self._removed.set(account, found)
-        self.scribe.touch(account)
+        self.forget(account)
         return True
 
+    def forget(self, account: AccountId) -> None:
+        """Of an account that is not here."""
+        self._bindings.forget(account)
+        self._gifts.drop_values(lambda gift: gift.account == account)
+        self.scribe.touch(account)
+
     def known(self, account: AccountId) -> Lasting | None:
-        """What is known of an account that is here, or was."""
-        found = self._accounts.get(account) or self._removed.get(account)
+        """What is known of an account that is here."""
+        found = self._accounts.get(account)
         return None if found is None else found.state.lasting()
 
     def changed(self, account: AccountId) -> None:
@@ -211,26 +194,7 @@ class AccountPool:
     def statistics(self) -> list[AccountStatistics]:
         now = self._wall()
         bound = self._bindings.per_account()
-        return [_statistics(each, bound.get(each.id, 0), now) for each in self.all()]
-
-
-def _statistics(account: Account, bindings: int, now: float) -> AccountStatistics:
-    view = account.view()
-    score = view.score(now)
-    cooling = {*view.spent, *view.trouble} - {ANY}
-    return AccountStatistics(
-        id=account.id,
-        kind=account.spec.kind,
-        plan=account.state.plan,
-        standing=view.standing(ANY, now),
-        score=score if view.seen() else None,
-        windows=tuple(window for window in view.windows if window.live(now)),
-        resets_at=view.spent_until(ANY, now),
-        cooling_models=tuple(sorted(x for x in cooling if view.standing(x, now) != "ready")),
-        in_flight=account.in_flight,
-        bindings=bindings,
-        last_hour=account.tally.last_hour(now),
-    )
+        return statistics_of(self.all(), bound, now)
 
 
 def _digest(kind: str, value: str) -> bytes:

@@ -36,12 +36,13 @@ ANSWER_BYTES: Final = 2**20
 class CredentialFailure:
     """A credential cannot be used now; `final`: not before its owner signs in again.
 
-    `message` names a cause on this side, and never holds what a server sent.
+    `message` never holds what a server sent. `local`: the cause is on this machine.
     """
 
     final: bool
     message: str
     retry_seconds: float | None = None
+    local: bool = False
 
 
 class Post(Protocol):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
 
-from proxy.accounts.account import AccountId, Family
+from proxy.accounts.account import AccountId, Family, Standing
 
 Strategy = Literal["quota", "round_robin", "fill_first", "reset_first"]
 
@@ -110,9 +110,11 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """Nobody may be sent to. `spent`: it is all a matter of quota, which comes at `retry_at`."""
+    """Nobody may be sent to. `spent`: there is one that only lacks quota, which comes at
+    `retry_at`. `standings` counts all of them."""
 
     spent: bool
     retry_at: float | None
     move: Move | None
     reason: Reason
+    standings: Mapping[Standing, int] = field(default_factory=lambda: MappingProxyType({}))

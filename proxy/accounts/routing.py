@@ -17,6 +17,7 @@ outage of our own. Only what is known to be of no use (spent, refused, paused) i
 `route` changes nothing. It returns what is to be remembered; whoever serves the turn keeps it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -256,6 +257,7 @@ class _Field:
             retry_at=max(min(ends), self._now + 1) if ends else None,
             move=None if why is None else Move.CLEARED,
             reason=why or (Reason.QUOTA if spent else self._why_not()),
+            standings=MappingProxyType(Counter(self._standing.values())),
         )
 
     def _why_not(self) -> Reason:

@@ -33,11 +33,11 @@ class _Batch:
     """What is written together."""
 
     bindings: Changes
-    accounts: Sequence[tuple[AccountId, Lasting]]
+    accounts: Sequence[tuple[AccountId, Lasting | None]]
 
 
 class Scribe:
-    """`known` says what is to be kept of an account; None for one that is not to be."""
+    """`known` says what is to be kept of an account; None for one that is to be forgotten."""
 
     def __init__(self, bindings: Bindings, known: Callable[[AccountId], Lasting | None]) -> None:
         self._bindings = bindings
@@ -102,7 +102,7 @@ class Scribe:
         self._dirty.clear()
         return _Batch(
             bindings=self._bindings.take_changed(),
-            accounts=[(account, lasting) for account, lasting in known if lasting is not None],
+            accounts=known,
         )
 
 

@@ -6,7 +6,7 @@ sudden (write-ahead log, `synchronous = NORMAL`).
 
 import os
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ _COLUMNS: Final = "account, generation, used_at, scored_at, held_since, detour"
 _lasting: Final = msgspec.json.Decoder(Lasting)
 
 Changes = Sequence[tuple[BindingKey, Binding | None]]
+Known = Sequence[tuple[AccountId, Lasting | None]]
 
 
 class Shelf:
@@ -60,11 +61,12 @@ class Shelf:
                 continue
         return found
 
-    def write(self, changes: Changes, accounts: Iterable[tuple[AccountId, Lasting]]) -> None:
-        """All of it in one transaction."""
+    def write(self, changes: Changes, accounts: Known) -> None:
+        """All of it in one transaction. None stands for what is to be forgotten."""
         kept = [_row(key, binding) for key, binding in changes if binding is not None]
         gone = [key for key, binding in changes if binding is None]
-        known = [(account, msgspec.json.encode(lasting)) for account, lasting in accounts]
+        known = [(account, msgspec.json.encode(each)) for account, each in accounts if each]
+        forgotten = [(account,) for account, each in accounts if each is None]
         database = self._database
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -75,6 +77,7 @@ class Shelf:
                 kept,
             )
             database.executemany("INSERT OR REPLACE INTO accounts VALUES (?, ?)", known)
+            database.executemany("DELETE FROM accounts WHERE id = ?", forgotten)
             database.execute("COMMIT")
         finally:
             if database.in_transaction:
@@ -88,6 +91,7 @@ def open_shelf(home: Path) -> Shelf:
     """The shelf of a home, its owner's alone. Raises ConfigError for one that cannot be used."""
     path = home / SHELF_NAME
     try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
         database = sqlite3.connect(
             path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None

@@ -1,13 +1,17 @@
 """AccountSpec: an account as its owner describes it, in config.toml or with `turnlane accounts`."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, Literal
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}", re.ASCII)
 """Names appear in tables, logs and file names."""
 
 _REFERENCES: Final = ("env:", "file:")
+
+_PATTERN: Final = re.compile(r"[!-~]+", re.ASCII)
 
 AccountKind = Literal["api_key", "chatgpt"]
 
@@ -33,7 +37,28 @@ class AccountSpec:
             raise ValueError("an account has either a key or an auth_json")
         if self.key is not None and not self.key.startswith(_REFERENCES):
             raise ValueError("a key is given as env:NAME or file:PATH, never as itself")
+        if self.key is None and (self.organization or self.project):
+            raise ValueError("an organization and a project go with a key, not with a login")
+        if self.models is not None:
+            check_patterns(self.models)
 
     @property
     def kind(self) -> AccountKind:
         return "chatgpt" if self.key is None else "api_key"
+
+
+def check_patterns(models: Sequence[str]) -> None:
+    """Raises ValueError for patterns that no model can match."""
+    if not models:
+        raise ValueError("no pattern at all includes no model; leave it out to include all")
+    for pattern in models:
+        if not _PATTERN.fullmatch(pattern) or pattern.count("[") != pattern.count("]"):
+            raise ValueError(f"{pattern!r} is no pattern of a model, as 'gpt-5*'")
+
+
+def with_paths(spec: AccountSpec, change: Callable[[Path], Path]) -> AccountSpec:
+    """The same account with its file elsewhere."""
+    if spec.auth_json is not None:
+        return replace(spec, auth_json=str(change(Path(spec.auth_json))))
+    kind, _, where = (spec.key or "").partition(":")
+    return replace(spec, key=f"file:{change(Path(where))}") if kind == "file" else spec

@@ -161,7 +161,7 @@ class AccountState:
                 self.answering(family, began)
                 self._streak = 0
                 self._retries.clear()
-            case Kind.NEUTRAL:
+            case Kind.NEUTRAL | Kind.DENIED:
                 pass
             case Kind.HICCUP:
                 self._streak += 1

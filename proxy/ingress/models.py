@@ -14,10 +14,12 @@ from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.body import Body
 from proxy.ingress.http import while_watching
+from proxy.ingress.reasons import refusal
 from proxy.ingress.writer import send_whole
-from proxy.outbox import Rejected
+from proxy.outbox import Ended, Rejected
 from proxy.runtime import Runtime
 from proxy.upstream.base import Failure, UpstreamRequest
+from proxy.verdicts import withheld, withheld_locally
 
 MODELS_SECONDS = 30.0
 MODELS_BYTES = 4 * 2**20
@@ -29,11 +31,6 @@ _TOO_LARGE: Final = Failure(
 )
 
 
-_NOBODY: Final = Failure(
-    status=503, code="accounts_withheld", message="no account can serve now", retriable=False
-)
-
-
 async def serve_models(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
     body = Body(runtime.config.client.body_bytes, 0)
     body.discard()
@@ -42,14 +39,33 @@ async def serve_models(runtime: Runtime, scope: Scope, receive: Receive, send: S
 
 async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> None:
     answer = await _ask(runtime, scope)
-    if isinstance(answer, Failure):
+    if isinstance(answer, Rejected):
+        form = replies.rejected_http(answer, runtime.wall())
+    elif isinstance(answer, Failure):
         form = replies.http_form(replies.failed(answer), close=False)
     else:
-        form = replies.rejected_http(answer, runtime.wall())
+        form = replies.http_form(_refused(runtime, scope, answer), close=False)
     await send_whole(runtime, body, send, form)
 
 
-async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure:
+def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.No:
+    """What Codex reads as final in a turn would be no more than a puzzle here."""
+    reason = ended.refusal or ""
+    runtime.journal.refused(
+        reason, transport="http", wall=runtime.wall(), principal=scope["principal"]
+    )
+    return refusal(
+        runtime,
+        reason,
+        codex=False,
+        transport="http",
+        detail=ended.detail,
+        retry_seconds=ended.retry_seconds,
+        spent=ended.spent,
+    )
+
+
+async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure | Ended:
     request = UpstreamRequest(
         method="GET",
         path="/models",
@@ -60,13 +76,14 @@ async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure:
     )
     if len(runtime.accounts):
         with runtime.accounts.claim(Asked()) as claim:
-            if not isinstance(claim, Withheld):
-                credential = await claim.headers()
-                if not isinstance(credential, CredentialFailure):
-                    headers = for_account(request.headers, credential, keep_turn_state=False)
-                    own = replace(request, headers=headers, base_url=claim.account.base_url)
-                    return await _fetch(runtime, own)
-        return _NOBODY
+            if isinstance(claim, Withheld):
+                return withheld(claim, runtime.accounts.plan(), runtime.wall())
+            credential = await claim.headers()
+            if isinstance(credential, CredentialFailure):
+                return withheld_locally(credential)
+            headers = for_account(request.headers, credential, keep_turn_state=False)
+            own = replace(request, headers=headers, base_url=claim.account.base_url)
+            return await _fetch(runtime, own)
     return await _fetch(runtime, request)
 
 

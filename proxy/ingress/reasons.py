@@ -104,14 +104,13 @@ _RULES: Final = MappingProxyType(
             code="usage_limit_reached",
             type="usage_limit_reached",
             codex_over_http=503,
-            message="all {accounts} of its accounts are spent for this model; {comes_back}.",
+            message="{detail}; {comes_back}.",
         ),
         "accounts_withheld": _Rule(
             status=503,
             code="server_busy",
             type=SERVER,
-            message="none of its {accounts} accounts can serve this turn now {detail}; `turnlane "
-            "accounts list` says why, `turnlane accounts test NAME` tries one again.",
+            message="no account can serve this now: {detail}.",
         ),
         "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
         "no_credential": _Rule(
@@ -221,7 +220,6 @@ def _figures(runtime: Runtime) -> dict[str, float]:
         runtime.config.limits.workflow,
     )
     return {
-        "accounts": len(runtime.accounts),
         "turns": limits.turns,
         "lanes": limits.lanes,
         "kept": limits.lanes_kept,

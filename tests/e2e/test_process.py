@@ -42,7 +42,7 @@ async def test_it_says_where_it_is_ready_and_serves_alone_in_its_home(
 
         assert child.ready == f"turnlane 0.1.0 ready on http://127.0.0.1:{child.port}"
         assert second.returncode == 2
-        assert f"the turnlane with pid {child.process.pid}" in second.stderr.decode()
+        assert f"the process with pid {child.process.pid}" in second.stderr.decode()
         assert second.stdout == b""
         assert await child.stop() == 0
 
@@ -74,3 +74,16 @@ async def test_a_wrong_configuration_is_told_by_its_key(tmp_path: Path) -> None:
     assert checked.returncode == 2
     assert "server.prot: unknown key" in checked.stderr.decode()
     assert checked.stdout == b""
+
+
+async def test_a_check_opens_the_credentials_that_serving_would(tmp_path: Path) -> None:
+    file = tmp_path / "turnlane.toml"
+    await trio.Path(file).write_text('[accounts.work]\nkey = "file:none"\n')
+    refused = await run(["check", "--config", str(file)], tmp_path / "home")
+    await trio.Path(file).write_text('[accounts.work]\nauth_json = "none"\n')
+    warned = await run(["check", "--config", str(file)], tmp_path / "home")
+
+    assert (refused.returncode, warned.returncode) == (2, 0)
+    assert "accounts.work.key: " in refused.stderr.decode()
+    assert "accounts.work: its auth.json is gone" in warned.stderr.decode()
+    assert b"configuration good" in warned.stdout

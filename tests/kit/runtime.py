@@ -40,7 +40,8 @@ Pairs = Sequence[tuple[str, str]]
 
 def opener() -> Opener:
     """For accounts whose tokens nobody refreshes."""
-    return Opener(refresher=Refresher(HttpPost(trust_env=False)), environment={}, known={})
+    refresher = Refresher(HttpPost(trust_env=False))
+    return Opener(refresher=refresher, environment={}, known={}, wall=lambda: WALL)
 
 
 class Bench:

@@ -1,5 +1,6 @@
 """The table of accounts: what an operator reads, in 80 columns and in more."""
 
+from dataclasses import replace
 from datetime import UTC
 from io import StringIO
 
@@ -111,6 +112,41 @@ def test_every_state_has_words(standing: Standing, text: str) -> None:
     assert text in words(rendered(statistics("one", standing), columns=120))
 
 
+def test_what_is_wrong_with_a_credential_is_said_with_its_state() -> None:
+    problem = "its auth.json is gone: sign in again"
+    for standing in (Standing.INVALID, Standing.TROUBLED):
+        broken = replace(statistics("one", standing), problem=problem)
+
+        assert problem in rendered(broken, columns=140)
+
+
+def test_models_and_other_names_of_an_account_stand_below_its_name() -> None:
+    known = replace(
+        statistics("one"), models=("gpt-5*", "o4"), same_as=(AccountId("two"), AccountId("three"))
+    )
+    shown = rendered(known, columns=140)
+
+    assert "gpt-5* o4" in shown
+    assert "same as two, three" in shown
+
+
+@pytest.mark.parametrize(
+    ("columns", "titles"),
+    [
+        (30, "account state"),
+        (50, "account state usage"),
+        (62, "account state usage now"),
+        (74, "account state usage now last hour"),
+    ],
+)
+def test_a_narrow_terminal_keeps_the_name_and_the_state(columns: int, titles: str) -> None:
+    lines = rendered(WORK, SPENT, columns=columns).splitlines()
+
+    assert words(lines[0]) == titles
+    assert lines[2].split()[:2] == ["work", "ready"]
+    assert max(map(len, lines)) <= columns
+
+
 def test_an_account_of_which_nothing_is_known_says_that() -> None:
     shown = words(rendered(statistics("key", kind="api_key", plan=None), columns=120))
 
@@ -128,7 +164,7 @@ def test_a_name_is_no_markup_and_is_not_cut() -> None:
 @given(
     used=st.floats(0, 100),
     names=st.lists(st.text("abc-", min_size=1, max_size=40), max_size=4),
-    columns=st.sampled_from([80, 100, 120]),
+    columns=st.sampled_from([40, 50, 62, 74, 80, 100, 120]),
 )
 def test_no_line_is_longer_than_the_terminal(used: float, names: list[str], columns: int) -> None:
     accounts = [

@@ -1,7 +1,7 @@
 """Checkup: what the provider says of one account when it is asked, at no cost in tokens."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from proxy.checkup import (
     Checkup,
     Health,
     check_account,
-    watch_spent,
+    watch_accounts,
 )
 from proxy.config import UpstreamSettings
 from proxy.errors import UpstreamCut
@@ -271,7 +271,7 @@ async def test_the_usage_page_stands_beside_the_backend_that_serves(
 @asynccontextmanager
 async def watching(*scripts: Script, accounts: tuple[Account, ...]) -> AsyncIterator[Bench]:
     async with bench(*scripts, accounts=accounts) as made:
-        made.nursery.start_soon(watch_spent, made.runtime)
+        made.nursery.start_soon(watch_accounts, made.runtime)
         yield made
 
 
@@ -296,6 +296,24 @@ async def test_spent_logins_are_looked_up_now_and_then_and_nobody_else(
             ["Bearer sk-secret-spent"]
         ] * 2
         assert standing(accounts[0], made.runtime.wall()) is Standing.READY
+
+
+@pytest.mark.parametrize("make", [account, login], ids=["key", "login"])
+async def test_a_refused_credential_is_tried_now_and_then_and_comes_back(
+    make: Callable[[str], Account], autojump_clock: MockClock
+) -> None:
+    known = make("work")
+    known.state.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
+    async with watching(NO, MODELS, usage(43), accounts=(known, account("other"))) as made:
+        await trio.sleep(WATCH_SECONDS + 1)
+        refused = standing(known, made.runtime.wall())
+        await trio.sleep(WATCH_SECONDS)
+        good = standing(known, made.runtime.wall())
+        asked = len(made.upstream.sent)
+        await trio.sleep(WATCH_SECONDS)
+
+        assert (refused, good) == (Standing.INVALID, Standing.READY)
+        assert len(made.upstream.sent) == asked
 
 
 async def test_a_page_that_hangs_or_breaks_keeps_nobody_from_the_next(

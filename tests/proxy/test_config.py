@@ -14,6 +14,7 @@ from lifecycle import Limits, Overlap, WorkflowLimits
 from proxy.accounts.routes import Routing
 from proxy.config import Client, Config, Server, UpstreamSettings, home, load
 from proxy.errors import ConfigError
+from proxy.runtime import inspect_accounts
 
 SECTIONS: Mapping[str, type] = {
     "server": Server,
@@ -380,3 +381,81 @@ def test_the_home_is_where_it_is_said_to_be(
 ) -> None:
     assert home(environment) == directory
     assert load(None, environment, {}).home == directory
+
+
+# Accounts.
+
+
+def accounts_in(tmp_path: Path, text: str, *, offline: bool = False) -> Config:
+    file = tmp_path / "turnlane.toml"
+    file.write_text(text)
+    return load(file, {}, {}, offline=offline)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("[accounts.x]", "accounts.x", "either a key or an auth_json"),
+        ('[accounts.x]\nauth_json = "a"\nproject = "p"', "accounts.x.project", "not with a login"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = []', "accounts.x.models", "leave it out"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = [""]', "accounts.x.models", "no pattern"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = ["[a"]', "accounts.x.models", "no pattern"),
+        ('[accounts.x]\nkey = "env:NONE"', "accounts.x.key", "NONE is not set"),
+        ("[routing]\nauto_switch_threshold = 0.8", "routing.auto_switch_threshold", "in percent"),
+        ('[routing]\nstrategy = "most"', "routing.strategy", "quota, round_robin, fill_first"),
+        ('[lanes]\noverlap = "both"', "lanes.overlap", "refuse, replace, share"),
+    ],
+)
+def test_what_is_wrong_with_an_account_or_its_routing_is_named(
+    text: str, key: str, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        accounts_in(tmp_path, text)
+
+    assert raised.value.key == key
+    assert problem in raised.value.problem
+
+
+def test_paths_start_at_the_folder_of_their_file(tmp_path: Path) -> None:
+    text = """
+        [accounts.key]
+        key = "file:keys/one"
+        [accounts.login]
+        auth_json = "auth.json"
+        [accounts.other]
+        auth_json = "/elsewhere/auth.json"
+        """
+    specs = accounts_in(tmp_path, text).accounts
+
+    assert [spec.key or spec.auth_json for spec in specs.values()] == [
+        f"file:{tmp_path}/keys/one",
+        f"{tmp_path}/auth.json",
+        "/elsewhere/auth.json",
+    ]
+
+
+def test_a_variable_that_is_not_set_matters_only_where_accounts_serve(tmp_path: Path) -> None:
+    config = accounts_in(tmp_path, '[accounts.x]\nkey = "env:NONE"', offline=True)
+
+    assert config.secrets == {"NONE": ""}
+
+
+def test_an_inspection_refuses_what_could_not_serve_and_warns_of_the_rest(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    text = """
+        [accounts.key]
+        key = "file:key"
+        [accounts.login]
+        auth_json = "auth.json"
+        """
+    config = accounts_in(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        inspect_accounts(config)
+    key.write_text("sk-secret-one")
+    key.chmod(0o644)
+
+    assert raised.value.key == "accounts.key.key"
+    assert inspect_accounts(config) == [
+        f"accounts.key: {key} can be read by others: chmod 600 it",
+        "accounts.login: its auth.json is gone: sign in",
+    ]

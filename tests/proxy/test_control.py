@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,17 @@ from proxy.accounts.book import AccountBook
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.routes import Routing
 from proxy.accounts.shelf import open_shelf
+from proxy.accounts.spec import AccountSpec
 from proxy.config import Config
-from proxy.control import NotRunning, about_keys, answer, ask, ask_about_accounts, ask_about_keys
+from proxy.control import (
+    NoAnswer,
+    NotRunning,
+    about_keys,
+    answer,
+    ask,
+    ask_about_accounts,
+    ask_about_keys,
+)
 from proxy.errors import ConfigError
 from proxy.home import CONTROL_NAME, locked
 from proxy.keys import KeyRing
@@ -166,7 +175,7 @@ async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockCloc
 
     assert (found["credential"], found["usage"], found["detail"]) == ("good", False, "models: 200")
     assert found["account"]["id"] == "work"
-    assert unknown == {"error": "there is no account other"}
+    assert unknown == {"error": "there is no account other; there are work"}
 
 
 async def test_an_account_that_is_removed_during_its_checkup_has_no_figures(
@@ -216,7 +225,25 @@ def test_where_none_runs_accounts_are_changed_and_remembered_all_the_same(tmp_pa
     assert (paused, moved) == ("paused", True)
     with closing(open_shelf(home)) as shelf:
         known = shelf.lasting()[AccountId("work")]
-    assert (known.generation, known.paused) == (3, False)
+    assert (known.generation, known.paused) == (1, False)
+
+
+def test_an_account_that_config_toml_hides_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("sk-secret-two")
+    secret.chmod(0o600)
+    bare = Config(home=tmp_path)
+    added = {"command": "accounts.add", "name": "work", "secret": "sk-secret-one"}
+    ask_about_accounts(tmp_path, added, lambda: bare)
+    spec = AccountSpec(key=f"file:{secret}")
+    config = Config(home=tmp_path, accounts={AccountId("work"): spec})
+    remove = {"command": "accounts.remove", "name": "work"}
+    removed = ask_about_accounts(tmp_path, remove, lambda: config)
+
+    assert "account work: config.toml's serves" in caplog.text
+    assert (removed["configured"], removed["left"]) == (True, 1)
 
 
 def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:
@@ -258,11 +285,64 @@ def test_one_that_ends_before_it_has_answered_does_not_run(half: bytes, tmp_path
         ask(tmp_path, {"command": "x"})
 
 
-def test_a_home_that_is_held_by_one_that_does_not_answer_is_left_alone(tmp_path: Path) -> None:
+def test_a_home_that_stays_held_is_left_alone_after_three_seconds(tmp_path: Path) -> None:
+    pauses: list[float] = []
     with locked(tmp_path), pytest.raises(ConfigError, match="in use"):
-        ask_about_keys(tmp_path, {"command": "keys.add", "name": "desk"})
+        ask_about_keys(tmp_path, {"command": "keys.add", "name": "desk"}, pauses.append)
 
     assert len(KeyRing(tmp_path)) == 0
+    assert 2.5 < sum(pauses) <= 3
+
+
+def test_a_command_waits_for_the_one_before_it(tmp_path: Path) -> None:
+    with ExitStack() as before:
+        before.enter_context(locked(tmp_path))
+        command = {"command": "keys.add", "name": "desk"}
+        made = ask_about_keys(tmp_path, command, lambda _: before.close())
+
+    assert len(KeyRing(tmp_path)) == 1
+    assert set(made) == {"key", "secret"}
+
+
+def test_who_only_reads_waits_for_nobody(tmp_path: Path) -> None:
+    def asked(command: str, **more: str) -> dict[str, Any]:
+        config = Config(home=tmp_path)
+        return ask_about_accounts(
+            tmp_path, {"command": command, **more}, lambda: config, lambda _: pytest.fail("waits")
+        )
+
+    asked("accounts.add", name="work", secret="sk-secret-one")
+    with locked(tmp_path):
+        listed = asked("accounts.list")
+        previewed = asked("accounts.preview", thread="t")
+        keys = ask_about_keys(tmp_path, {"command": "keys.list"}, lambda _: pytest.fail("waits"))
+
+    assert [each["id"] for each in listed["accounts"]] == ["work"]
+    assert previewed["routes"][0]["account"] == "work"
+    assert (listed["running"], keys) == (False, {"keys": []})
+
+
+def test_one_that_is_too_slow_is_not_said_to_be_away(tmp_path: Path) -> None:
+    done = threading.Event()
+    with listening(tmp_path, lambda _: assert_set(done)):
+        with pytest.raises(NoAnswer, match=r"within 0\.05 s; it may still do"):
+            ask(tmp_path, {"command": "x"}, 0.05)
+        done.set()
+
+
+def test_what_may_still_be_done_is_not_done_twice(tmp_path: Path) -> None:
+    done = threading.Event()
+    with listening(tmp_path, lambda _: assert_set(done)):
+        command = {"command": "keys.add", "name": "desk"}
+        answered = ask_about_keys(tmp_path, command, seconds=0.05)
+        done.set()
+
+    assert "may still do" in answered["error"]
+    assert len(KeyRing(tmp_path)) == 0
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(5)
 
 
 def test_every_answer_is_json(tmp_path: Path) -> None:

@@ -105,8 +105,20 @@ def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> 
             record(outcome=Outcome.REFUSED, refusal="lane_busy"),
             "http refused: lane_busy - anonymous 0 ms, tokens in ?, cached ?, out ?",
         ),
+        (
+            record(account="work", move="rebound", reason="quota"),
+            "http completed - anonymous 0 ms, tokens in ?, cached ?, out ?, "
+            "account work rebound/quota",
+        ),
+        (
+            record(
+                outcome=Outcome.REFUSED, refusal="accounts_spent", move="cleared", reason="quota"
+            ),
+            "http refused: accounts_spent - anonymous 0 ms, tokens in ?, cached ?, out ?, "
+            "account - cleared/quota",
+        ),
     ],
-    ids=["whole", "unknown is not nought", "refused"],
+    ids=["whole", "unknown is not nought", "refused", "on an account", "on none"],
 )
 def test_a_record_is_one_line_of_the_log(
     noted: TurnRecord, line: str, journal: Journal, caplog: pytest.LogCaptureFixture

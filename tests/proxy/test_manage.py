@@ -2,18 +2,24 @@
 
 import stat
 from collections.abc import Collection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import trio
+from trio.testing import MockClock
 
 from proxy.accounts.account import AccountId, Standing
+from proxy.accounts.bindings import ThreadName
 from proxy.accounts.book import BOOK_NAME, SECRETS_NAME, AccountBook
-from proxy.accounts.claim import Account
+from proxy.accounts.claim import Account, Asked
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.routes import Routing
+from proxy.accounts.routes import Move, Reason, Route, Routing
+from proxy.accounts.shelf import open_shelf
+from proxy.accounts.spec import AccountSpec
+from proxy.accounts.state import Lasting
 from proxy.errors import ConfigError
 from proxy.manage import Managed, about_accounts
 from tests.kit.accounts import account
@@ -115,19 +121,78 @@ def test_another_credential_of_the_same_name_ends_what_was_bound_to_it(home: Pat
     assert (token(those), generation(those)) == (f"Bearer {OTHER}", 2)
 
 
-def test_a_name_that_was_removed_and_comes_back_knows_whether_its_credential_is_another(
-    home: Path,
+@pytest.mark.parametrize("secret", [KEY, OTHER])
+def test_a_name_that_was_removed_and_comes_back_has_nothing_bound_to_it(
+    secret: str, home: Path, autojump_clock: MockClock
 ) -> None:
     home.mkdir()
     those = managed(home)
     add(those)
+    bound = ThreadName("t")
+    with those.pool.claim(Asked(thread=bound)):
+        pass
     ask(those, "remove", name="work")
-    add(those)
-    same = generation(those)
-    ask(those, "remove", name="work")
-    add(those, OTHER)
+    add(those, secret)
+    again = those.pool.preview(Asked(thread=bound))
 
-    assert (same, generation(those)) == (1, 2)
+    assert generation(those) == 1
+    assert isinstance(again, Route)
+    assert (again.move, again.reason) == (Move.REBOUND, Reason.REPLACED)
+
+
+def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    those.opener.known[WORK] = Lasting(plan="pro", generation=7, fingerprint="another")
+    add(those)
+    before = generation(those)
+    ask(those, "remove", name="work")
+    with closing(open_shelf(home)) as shelf:
+        shelf.write([], [(WORK, Lasting(plan="pro"))])
+        those.pool.scribe.flush(shelf)
+        kept = shelf.lasting()
+    again = add(those)
+
+    assert (before, kept) == (8, {})
+    assert (generation(those), again["account"]["plan"]) == (1, None)
+
+
+def test_a_secret_that_no_account_names_is_removed_by_its_name(home: Path) -> None:
+    (home / SECRETS_NAME).mkdir(parents=True)
+    (home / SECRETS_NAME / "work.key").write_text(KEY)
+    those = managed(home)
+    removed, again = ask(those, "remove", name="work"), ask(those, "remove", name="work")
+
+    assert (removed["removed"], again["error"]) == ("work", "there is no account work")
+    assert secrets(home) == []
+
+
+def test_what_is_not_said_anew_stays_and_that_is_said(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those, models=["gpt-5*"], url="https://api.example/v1", project="p", organization="o")
+    again = add(those, OTHER, models=["o4"])
+    spec = AccountBook(home).all()[WORK]
+
+    assert (spec.models, spec.url, spec.project, spec.organization) == (
+        ("o4",),
+        "https://api.example/v1",
+        "p",
+        "o",
+    )
+    assert again["kept"] == {"url": "https://api.example/v1", "project": "p", "organization": "o"}
+    assert (again["account"]["url"], again["account"]["models"]) == (spec.url, ["o4"])
+
+
+def test_nothing_of_a_key_stays_for_a_login(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those, url="https://api.example/v1", project="p")
+    first = ask(those, "import", name="work", path=str(login), models=["gpt-5*"])
+    again = ask(those, "import", name="work", path=str(login))
+
+    assert (first["kept"], again["kept"]) == ({}, {"models": ["gpt-5*"]})
+    assert AccountBook(home).all()[WORK] == AccountSpec(auth_json=str(login), models=("gpt-5*",))
 
 
 def test_a_replaced_account_stays_paused_and_one_that_comes_back_does_not(home: Path) -> None:
@@ -150,6 +215,7 @@ def test_two_names_of_one_credential_are_said_to_be_one_account(home: Path) -> N
 
     assert add(those, name="again")["same_as"] == ["work"]
     assert add(those, OTHER, name="third")["same_as"] == []
+    assert [each["same_as"] for each in ask(those, "list")["accounts"]] == [["again"], ["work"], []]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +334,36 @@ def test_a_file_that_is_no_login_is_not_imported(
     assert AccountBook(home).all() == {}
 
 
+def test_a_login_that_goes_with_another_account_is_not_shared(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    ask(those, "import", name="work", path=str(login), copy=True)
+    own = str(home / SECRETS_NAME / "work.json")
+    shared = ask(those, "import", name="other", path=own)
+    copied = ask(those, "import", name="other", path=own, copy=True)
+
+    assert "--copy" in shared["error"]
+    assert copied["account"]["id"] == "other"
+    ask(those, "remove", name="work")
+    assert secrets(home) == ["other.json"]
+
+
+def test_a_home_that_is_moved_takes_its_secrets_along(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    ask(those, "import", name="own", path=str(login), copy=True)
+    ask(those, "import", name="shared", path=str(login))
+    elsewhere = home.rename(home.with_name("elsewhere"))
+    specs = AccountBook(elsewhere).all()
+
+    assert specs[WORK].key == f"file:{elsewhere / SECRETS_NAME / 'work.key'}"
+    assert specs[AccountId("own")].auth_json == str(elsewhere / SECRETS_NAME / "own.json")
+    assert specs[AccountId("shared")].auth_json == str(login)
+    opened = opener().open(WORK, specs[WORK])
+    assert opened.credential.fingerprint == those.pool.all()[0].credential.fingerprint
+
+
 # Listing, pausing, removing.
 
 
@@ -285,6 +381,13 @@ def test_an_account_is_paused_and_resumed(home: Path) -> None:
 
     assert ask(those, "pause", name="work")["account"]["standing"] == Standing.PAUSED
     assert ask(those, "resume", name="work")["account"]["standing"] == Standing.READY
+
+
+def test_it_is_said_how_many_can_still_serve(home: Path) -> None:
+    those = managed(home, account("work"), account("spent", 100), account("other"))
+
+    assert [ask(those, "pause", name=x)["usable"] for x in ("work", "other", "spent")] == [2, 1, 0]
+    assert ask(those, "resume", name="spent")["usable"] == 1
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "remove"])
@@ -305,7 +408,8 @@ def test_what_config_toml_took_over_later_can_be_taken_out_of_the_book(home: Pat
     add(managed(home))
     those = managed(home, account("work"), configured={WORK})
 
-    assert ask(those, "remove", name="work") == {"removed": "work", "left": 1}
+    removed = ask(those, "remove", name="work")
+    assert removed == {"removed": "work", "left": 1, "configured": True}
     assert AccountBook(home).all() == {}
     assert those.pool.get(WORK) is not None
 

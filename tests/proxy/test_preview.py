@@ -45,6 +45,7 @@ def test_a_new_thread_would_begin_where_there_is_headroom(autojump_clock: MockCl
         "account": "cool",
         "move": "new",
         "reason": "strategy",
+        "why": "by `routing.strategy`",
         "probe": False,
         "score": 20,
     }
@@ -93,6 +94,7 @@ def test_when_nobody_can_serve_it_says_until_when(autojump_clock: MockClock) -> 
 
     assert (route["account"], route["spent"]) == (None, True)
     assert route["retry_at"] == WALL + 5 * 3600
+    assert route["why"] == "its account is spent"
 
 
 @pytest.mark.parametrize("thread", ["", " ", "a\nb", "x" * 513])

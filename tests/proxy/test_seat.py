@@ -148,7 +148,7 @@ async def test_a_refusal_is_said_with_its_reason(
     async with open_seat(config, Launch()) as first:
         nursery.start_soon(hand_over, first, [], "which has its reasons")
         await wait_all_tasks_blocked()
-        expected = rf"in use by the turnlane with pid {os.getpid()}, which has its reasons$"
+        expected = rf"in use by the process with pid {os.getpid()}, which has its reasons$"
         with trio.fail_after(SECONDS), pytest.raises(HomeTaken, match=expected):
             async with open_seat(config, launch):
                 pytest.fail("two sit here")
@@ -157,11 +157,28 @@ async def test_a_refusal_is_said_with_its_reason(
         nursery.cancel_scope.cancel()
 
 
-async def test_nobody_is_displaced_without_a_word(config: Config) -> None:
-    expected = rf"in use by the turnlane with pid {os.getpid()}$"
+async def test_nobody_is_displaced_without_a_word(
+    config: Config, autojump_clock: MockClock
+) -> None:
+    expected = rf"in use by the process with pid {os.getpid()}$"
     with locked(config.home), pytest.raises(HomeTaken, match=expected):
         async with open_seat(config, Launch()):
             pytest.fail("two sit here")
+
+    assert 2 <= trio.current_time() < 3
+
+
+async def test_a_command_that_has_the_home_for_a_moment_is_waited_for(
+    config: Config, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async def hold(task_status: trio.TaskStatus[None]) -> None:
+        with locked(config.home):
+            task_status.started()
+            await trio.sleep(1)
+
+    await nursery.start(hold)
+    async with open_seat(config, Launch()):
+        assert 1 <= trio.current_time() < 2
 
 
 async def test_one_that_does_not_answer_is_waited_for(

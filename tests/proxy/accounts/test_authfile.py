@@ -200,11 +200,14 @@ def test_a_copy_of_a_login_is_private_and_the_same(path: Path, tmp_path: Path) -
 
 
 def test_what_is_no_login_is_not_copied(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is gone"):
-        login_copy(tmp_path / "none", tmp_path / "copy")
     write(tmp_path / "key", {"OPENAI_API_KEY": "sk-x"})
-    with pytest.raises(ValueError, match="no tokens"):
-        login_copy(tmp_path / "key", tmp_path / "copy")
+    for name, problem in (
+        ("none", "there is no such file"),
+        (".", "it is a directory"),
+        ("key", "`codex login` makes a login"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            login_copy(tmp_path / name, tmp_path / "copy")
 
     assert not (tmp_path / "copy").exists()
 

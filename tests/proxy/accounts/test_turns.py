@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.accounts.account import AccountId, Window
+from proxy.accounts.account import ANY, AccountId, Window
 from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import Asked
 from proxy.accounts.learning import Usage
@@ -45,6 +45,11 @@ async def turns(bench: Bench, *threads: str, transport: Transport = "http") -> N
         await client.wait_until(lambda: client.complete or client.events)  # noqa: B023
         with trio.move_on_after(1):
             await client.wait_for("response.completed")
+
+
+def pool_bound(bench: Bench) -> int:
+    """The threads that are bound to some account."""
+    return sum(each.bindings for each in bench.runtime.accounts.statistics())
 
 
 @both
@@ -120,6 +125,64 @@ async def test_every_kind_of_quota_refusal_releases(
 
     assert served_by(bench) == ["a", "a", "b", "b"]
     assert moves(bench)[1:] == [("b", "rebound", "quota"), ("b", "reused", "bound")]
+
+
+DENIALS = [
+    rejecting(403, b"{}"),
+    rejecting(404, b'{"error":{"code":"model_not_found"}}'),
+]
+
+
+@both
+@pytest.mark.parametrize("no", DENIALS, ids=["403", "model not found"])
+async def test_what_is_denied_to_a_new_thread_binds_it_nowhere_and_is_tried_elsewhere(
+    no: Script, transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, no, answer(), answer(), accounts=pool)
+
+    await turns(bench, "thread", "thread", transport=transport)
+
+    assert served_by(bench) == ["a", "b", "b"]
+    assert moves(bench)[1] == ("b", "reused", "bound")
+    assert [each.view().standing(ANY, WALL) for each in pool] == ["ready", "ready"]
+
+
+@pytest.mark.parametrize("no", DENIALS, ids=["403", "model not found"])
+async def test_what_is_denied_to_a_bound_thread_is_its_answer_and_moves_nothing(
+    no: Script, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    bench = Bench(nursery, answer(), no, answer(), accounts=[account("a"), account("b")])
+
+    await turns(bench, *["thread"] * 3)
+
+    assert served_by(bench) == ["a", "a", "a"]
+    assert [record.status for record in bench.records] == [200, no.status, 200]
+
+
+async def test_what_everybody_denies_is_answered_in_the_words_of_the_last(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pool = [account("a"), account("b"), account("c")]
+    bench = Bench(nursery, DENIALS[0], DENIALS[1], answer(), accounts=pool)
+
+    await turns(bench, "thread")
+
+    assert [(record.account, record.status) for record in bench.records] == [("b", 404)]
+    assert pool_bound(bench) == 0
+
+
+async def test_an_account_that_is_closed_is_left_and_takes_nothing_new(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    closed = rejecting(403, b'{"error":{"code":"account_deactivated"}}')
+    pool = [account("a"), account("b")]
+    bench = Bench(nursery, answer(), closed, *[answer()] * 3, accounts=pool)
+
+    await turns(bench, "thread", "thread", "other", "third")
+
+    assert served_by(bench) == ["a", "a", "b", "b", "b"]
+    assert pool[0].view().standing(ANY, WALL) == "invalid"
 
 
 async def test_a_plain_429_goes_elsewhere_once_and_the_next_turn_tries_home(

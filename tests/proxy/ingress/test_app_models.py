@@ -4,7 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proxy.accounts.refresher import CredentialFailure
 from proxy.errors import UpstreamCut
+from tests.kit.accounts import FakeCredential, account
 from tests.kit.runtime import Bench
 from tests.kit.upstream import JSON, Script, failing
 
@@ -84,3 +86,35 @@ async def test_a_client_that_leaves_while_it_waits_for_models_cuts_the_upstream(
 
     assert trio.current_time() == 0
     assert bench.upstream.running == 0
+
+
+async def test_models_that_no_account_can_ask_for_are_refused_by_the_table(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    paused, spent = account("a"), account("b", 100)
+    paused.state.paused = True
+    bench = Bench(nursery, accounts=[paused])
+    other = Bench(nursery, accounts=[paused, spent])
+    withheld, exhausted = bench.get("/v1/models"), other.get("/v1/models")
+    await withheld.wait_returned()
+    await exhausted.wait_returned()
+
+    assert (withheld.refused.status, withheld.refused.reason) == (503, "accounts_withheld")
+    assert b"turnlane accounts resume" in withheld.body
+    assert (exhausted.refused.status, exhausted.refused.reason) == (429, "accounts_spent")
+    assert b"1 is spent and 1 is paused" in exhausted.body
+    assert bench.records[-1].refusal == "accounts_withheld"
+    assert bench.upstream.sent == []
+
+
+async def test_models_for_a_login_that_is_gone_are_refused_with_what_is_wrong(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    credential = FakeCredential("a")
+    credential.will.append(CredentialFailure(final=True, message="its auth.json is gone"))
+    bench = Bench(nursery, accounts=[account("a", credential=credential)])
+    client = bench.get("/v1/models")
+    await client.wait_returned()
+
+    assert client.refused.reason == "accounts_withheld"
+    assert b"its auth.json is gone" in client.body

@@ -75,14 +75,14 @@ TABLE = {
     "accounts_spent": Row(
         429,
         "usage_limit_reached",
-        ("all 0 of its accounts", "none of them said when"),
+        ("the detail", "none of them said when"),
         type="usage_limit_reached",
         final=True,
     ),
     "accounts_withheld": Row(
         503,
         "server_busy",
-        ("none of its 0 accounts", "the detail", "turnlane accounts list"),
+        ("no account can serve", "the detail"),
         type="server_error",
         final=True,
     ),
