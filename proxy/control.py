@@ -56,14 +56,17 @@ async def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
         case {"command": "accounts.test", "name": str(name)}:
             return await _test(runtime, name)
         case {"command": str(command)} if command.startswith("accounts."):
-            return _about_accounts(managed_by(runtime), runtime.keys, asked)
+            said = _about_accounts(managed_by(runtime), runtime.keys, asked)
+            if command not in READING and "error" not in said:
+                _note(runtime, Outcome.CHANGED, account=str(asked.get("name")), reason=command)
+            return said
         case {"command": "status"}:
             return status(runtime)
         case {"command": "past"}:
             found = past(tuple(runtime.journal.recent), runtime.wall())
             return {"past": msgspec.to_builtins(found)}
         case {"command": "workflows"}:
-            _note(runtime, Outcome.LISTED, None)
+            _note(runtime, Outcome.LISTED)
             return {"workflows": _workflows(runtime)}
         case {"command": "workflows.clear", "root": str(root)}:
             return _clear(runtime, root)
@@ -206,11 +209,18 @@ def _clear(runtime: Runtime, named: str) -> Answer:
     if len(found) != 1 or not named:
         return {"error": f"{len(found)} tracked roots begin with {named!r}"}
     runtime.admission.workflows.clear(found[0])
-    _note(runtime, Outcome.CLEARED, found[0])
+    _note(runtime, Outcome.CLEARED, root=found[0])
     return {"cleared": found[0]}
 
 
-def _note(runtime: Runtime, outcome: Outcome, root: RootId | None) -> None:
+def _note(
+    runtime: Runtime,
+    outcome: Outcome,
+    *,
+    root: RootId | None = None,
+    account: str | None = None,
+    reason: str | None = None,
+) -> None:
     runtime.journal.record(
         TurnRecord(
             wall=runtime.wall(),
@@ -218,6 +228,8 @@ def _note(runtime: Runtime, outcome: Outcome, root: RootId | None) -> None:
             transport="control",
             outcome=outcome,
             root=root,
+            account=account,
+            reason=reason,
         )
     )
 

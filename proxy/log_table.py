@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from proxy.outbox import Outcome
 from proxy.record import TurnRecord
 
 WHOLE_COLUMNS: Final = 180
@@ -96,6 +97,8 @@ def _short(record: TurnRecord) -> Cells:
 
 def _account(record: TurnRecord) -> str:
     """As `work`, or with how the turn came to it, unless that is where its thread always is."""
+    if record.outcome is Outcome.CHANGED:
+        return f"{record.account or '-'} {record.reason}"
     if record.move is None or record.reason == "bound":
         return record.account or ""
     return f"{record.account or '-'} {record.move}/{record.reason}"

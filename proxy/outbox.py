@@ -23,7 +23,7 @@ from proxy.upstream.sse import Batch, Event
 
 
 class Outcome(StrEnum):
-    """How a turn ended; the last two are what an operator did to a workflow."""
+    """How a turn ended; the last three are what an operator did to a workflow or an account."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -41,6 +41,7 @@ class Outcome(StrEnum):
     BROKEN = "broken"
     LISTED = "listed"
     CLEARED = "cleared"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,6 +165,22 @@ async def test_accounts_are_a_matter_of_the_process_that_runs(
     assert secret not in repr((added, listed, preview, shown))
 
 
+async def test_what_is_done_to_an_account_is_recorded_and_a_look_is_not(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    pool = AccountPool([account("work")], Routing(), lambda: WALL)
+    running = replace(runtime(), accounts=pool, book=AccountBook(tmp_path))
+    for command in ("accounts.pause", "accounts.list", "accounts.resume"):
+        await answer(running, {"command": command, "name": "work"})
+    await answer(running, {"command": "accounts.pause", "name": "nobody"})
+
+    noted = [(x.outcome, x.account, x.reason) for x in running.journal.recent]
+    assert noted == [
+        (Outcome.CHANGED, "work", "accounts.pause"),
+        (Outcome.CHANGED, "work", "accounts.resume"),
+    ]
+
+
 async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockClock) -> None:
     upstream = FakeUpstream()
     upstream.will(Script((b"{}",), headers=JSON))

@@ -63,7 +63,7 @@ def test_an_outcome_is_counted_by_the_name_that_its_readers_know(journal: Journa
     assert list(journal.statistics().outcomes) == [
         *("completed", "failed", "incomplete", "refused", "upstream_refused", "upstream_failed"),
         *("cut", "interrupted", "replaced", "displaced", "client_gone", "client_stalled"),
-        *("shutdown", "broken", "listed", "cleared"),
+        *("shutdown", "broken", "listed", "cleared", "changed"),
     ]
 
 
