@@ -13,7 +13,7 @@ and states are written down (`scribe`) as soon as they change.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +50,22 @@ class AccountStatistics:
     last_hour: LastHour
 
 
+class _InFlight(Mapping[AccountId, int]):
+    """Turns by account, as they are when one asks."""
+
+    def __init__(self, accounts: Mapping[AccountId, Account]) -> None:
+        self._accounts = accounts
+
+    def __getitem__(self, account: AccountId) -> int:
+        return self._accounts[account].in_flight
+
+    def __iter__(self) -> Iterator[AccountId]:
+        return iter(self._accounts)
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+
 class AccountPool:
     def __init__(
         self,
@@ -59,6 +75,7 @@ class AccountPool:
         bindings: Bindings | None = None,
     ) -> None:
         self._accounts = {account.id: account for account in accounts}
+        self._in_flight = _InFlight(self._accounts)
         self._settings = settings
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
@@ -131,7 +148,7 @@ class AccountPool:
             parent=self._bindings.served(asked.parent),
             sibling=self._bindings.last_child(asked.parent),
             cursor=self._cursor,
-            in_flight={account.id: account.in_flight for account in self.all()},
+            in_flight=self._in_flight,
         )
         wish = Wish(
             family=asked.family,
@@ -181,7 +198,7 @@ class AccountPool:
         found = self._accounts.pop(account, None)
         if found is None:
             return False
-        found.state.paused = False
+        found.state.pause(paused=False)
         self._removed.set(account, found)
         self.scribe.touch(account)
         return True
@@ -200,7 +217,7 @@ class AccountPool:
         found = self._accounts.get(account)
         if found is None:
             return False
-        found.state.paused = paused
+        found.state.pause(paused=paused)
         self.scribe.touch(account)
         return True
 
