@@ -17,7 +17,7 @@ from proxy.upstream.link import READ_BYTES
 from tests.e2e.client import Client, named, post
 from tests.e2e.process import Child, open_child
 from tests.e2e.upstream import Sent, Upstream
-from tests.e2e.websocket import create, opened, handshake
+from tests.e2e.websocket import create, handshake, opened
 
 pytestmark = [
     pytest.mark.load,
