@@ -14,6 +14,8 @@ from rich.table import Table
 from harness.bench.decisions import BUSY, Cost, full_ledger, top
 from harness.bench.decisions import table as table_of_costs
 from harness.bench.load import body_of, frame
+from harness.bench.memory import Found
+from harness.bench.memory import table as table_of_memory
 from harness.bench.profile import part_of
 from harness.bench.report import Incomparable, Sample, compared, document, summary, table
 from harness.bench.targets import opencodex, other
@@ -131,6 +133,13 @@ def test_decisions_are_timed_on_books_as_full_as_they_may_be(unspent: int) -> No
 
 def test_the_cost_of_a_decision_is_shown_in_microseconds() -> None:
     assert "12.3" in shown(table_of_costs({"a lease": Cost(12.34, 9.8)}))
+
+
+def test_memory_is_shown_with_and_without_what_the_clients_sent() -> None:
+    text = shown(table_of_memory([Found("transcripts", 128, 149.4, 37.0)]))
+
+    assert "149" in text
+    assert "112" in text
 
 
 def test_a_peer_that_is_not_installed_is_none(tmp_path: Path) -> None:
