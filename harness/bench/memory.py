@@ -1,4 +1,4 @@
-"""What memory becomes of turnlane's: over many turns of fresh threads, and with full transcripts."""
+"""What memory becomes: over many turns of fresh threads, and with full transcripts."""
 
 import json
 import subprocess
