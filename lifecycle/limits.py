@@ -51,6 +51,14 @@ class WorkflowLimits:
         if self.window_seconds <= 0:
             raise ValueError("window_seconds must be above 0")
 
+    @property
+    def slot_seconds(self) -> float:
+        return self.window_seconds / self.slots
+
+    def slot(self, now: float) -> int:
+        """The part of the window that `now` falls into, counted from the beginning of time."""
+        return int(now // self.slot_seconds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:

@@ -71,7 +71,6 @@ class Workflow:
 
     def __init__(self, limits: WorkflowLimits) -> None:
         self._limits = limits
-        self._slot_seconds = limits.window_seconds / limits.slots
         self._slot = 0
         self._places: set[Place] = set()
         self._sends: deque[_Sends] = deque()  # oldest first
@@ -157,7 +156,7 @@ class Workflow:
     # The window.
 
     def _roll(self, now: float) -> None:
-        slot = int(now // self._slot_seconds)
+        slot = self._limits.slot(now)
         if slot == self._slot:
             return
         self._slot = slot
@@ -170,7 +169,7 @@ class Workflow:
         return slot <= self._slot - self._limits.slots
 
     def _until_rolled_off(self, slot: int, now: float) -> float:
-        return (slot + self._limits.slots) * self._slot_seconds - now
+        return (slot + self._limits.slots) * self._limits.slot_seconds - now
 
     def _children(self, places: Collection[Place]) -> set[ThreadId]:
         return self._admitted.keys() | {place.child for place in places if place.child is not None}

@@ -12,6 +12,10 @@ ceilings is forgotten; one at a ceiling never is, since coming back it would fin
 if none can be forgotten, the new root is refused. Threads: the longest unseen is forgotten; its
 children then pay where their own words put them.
 
+An idle root at a ceiling stays there until a slot rolls off, or it is seen or cleared. So whoever
+looks for one to forget passes over each of those once a slot, and not once a turn: a table that is
+full of them costs no more than one that is not.
+
 A turn without a root has no place, here `None`, and nothing limits it.
 """
 
@@ -39,6 +43,9 @@ class Workflows:
     def __init__(self, limits: WorkflowLimits) -> None:
         self._limits = limits
         self._roots: dict[RootId, Workflow] = {}  # longest unseen first
+        self._hopeful: dict[RootId, Workflow] = {}  # of those, in order, who may be forgettable
+        self._slot = 0  # in which the others were found at a ceiling
+        self._next: RootId | None = None  # to be forgotten, until anything happens to any root
         self._root_of: dict[ThreadId, RootId] = {}  # longest unseen first
         self._refused = 0
 
@@ -90,6 +97,7 @@ class Workflows:
         """Give a place back, or leave it to the one that waits to inherit it."""
         if place is not None:
             self._roots[place.root].leave(place)
+            self._next = None
         if heir is not None:
             heir.inherits = None
 
@@ -103,6 +111,7 @@ class Workflows:
         if workflow is None:
             return False
         workflow.clear()
+        self._hopeful, self._next = dict(self._roots), None
         return True
 
     def each(self, now: float) -> dict[RootId, WorkflowStatistics]:
@@ -126,17 +135,32 @@ class Workflows:
 
     def _seen(self, root: RootId, now: float) -> Workflow:
         workflow = self._roots.pop(root, None)
+        self._hopeful.pop(root, None)
         if workflow is None:
             if len(self._roots) >= self._limits.roots:
                 forgettable = self._forgettable(now)
                 assert forgettable is not None, "`refusal` has found one"
-                del self._roots[forgettable]
+                del self._roots[forgettable], self._hopeful[forgettable]
             workflow = Workflow(self._limits)
-        self._roots[root] = workflow  # at the young end
+        self._roots[root] = self._hopeful[root] = workflow  # at the young end
+        self._next = None
         return workflow
 
     def _forgettable(self, now: float) -> RootId | None:
-        for root, workflow in self._roots.items():
-            if workflow.idle and not workflow.at_ceiling(now):
-                return root
-        return None
+        slot = self._limits.slot(now)
+        if slot != self._slot:
+            self._slot, self._hopeful, self._next = slot, dict(self._roots), None
+        if self._next is None:
+            self._look(now)
+        return self._next
+
+    def _look(self, now: float) -> None:
+        spent = []
+        for root, workflow in self._hopeful.items():
+            if workflow.idle:
+                if not workflow.at_ceiling(now):
+                    self._next = root
+                    break
+                spent.append(root)
+        for root in spent:
+            del self._hopeful[root]

@@ -4,13 +4,14 @@ Theory of operation
 -------------------
 The turn puts events in; the writer, a task outside the turn's nursery, takes out whatever has come
 together since it last looked, so what arrives together leaves together. The turn waits when it is
-`limit_bytes` ahead, at most `stall_seconds` without any progress of the writer.
+`limit_bytes` ahead of what is written, at most `stall_seconds` without any progress of the writer;
+what the writer has in its hand counts until it comes back for more.
 
 The end is not a message but a slot: `end` is synchronous and cannot fail on a full outbox. Writing
 is none of the turn's business, so a client that stops reading holds a writer, never a lane.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -104,6 +105,8 @@ class Outbox:
         self._head: Head | None = None
         self._batches: list[Batch] = []
         self._size = 0
+        self._written_size = 0
+        """What the writer took last, and may still be writing."""
         self.injected = 0
         """Events of our own that the writer has not taken."""
         self._ended: Ended | None = None
@@ -125,8 +128,8 @@ class Outbox:
     async def put(self, batch: Batch) -> None:
         """Add events. Raises ClientStalled when there is no room and the writer is stuck."""
         self._add(batch)
-        if self._size > self._limit:
-            await self._wait_drained(self._limit)
+        if self._size + self._written_size > self._limit:
+            await self._wait_until(lambda: self._size + self._written_size <= self._limit)
 
     def inject(self, frame: bytes) -> None:
         """Add an event of our own, whatever the limit: it is small, and `injected` counts it."""
@@ -142,11 +145,12 @@ class Outbox:
 
     async def wait_taken(self) -> None:
         """Until the writer has taken the last byte. Raises ClientStalled."""
-        await self._wait_drained(0)
+        await self._wait_until(lambda: not self._size)
 
     def discard(self) -> None:
         """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
         self._batches, self._size, self._head, self.injected = [], 0, None, 0
+        self._written_size = 0
         self._discarded = True
         self._drained.unpark_all()
 
@@ -158,13 +162,16 @@ class Outbox:
 
     async def take(self) -> Taken:
         """Everything there is; waits while there is nothing."""
-        self._writing_since = None
+        self._writing_since, self._written_size = None, 0
+        if self._drained:
+            self._drained.unpark_all()
         try:
             while not self._batches and self._ended is None:
                 await self._wait_filled()
         finally:  # a writer that will not wait any longer has a filler to write
             self._writing_since = trio.current_time()
         taken = Taken(head=self._head, batches=self._batches, ended=self._ended)
+        self._written_size = self._size
         self._head, self._batches, self._size, self.injected = None, [], 0, 0
         if self._drained:
             self._drained.unpark_all()
@@ -191,8 +198,8 @@ class Outbox:
         since = self._writing_since
         return 0.0 if since is None or self._ended else trio.current_time() - since
 
-    async def _wait_drained(self, limit: int) -> None:
-        while self._size > limit:
+    async def _wait_until(self, drained: Callable[[], bool]) -> None:
+        while not drained():
             with trio.move_on_after(self._stall_seconds) as scope:
                 await self._drained.park()
             if scope.cancelled_caught:

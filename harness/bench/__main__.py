@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.bench import meter, profile, targets
+from harness.bench import decisions, memory, meter, profile, targets
 from harness.bench.report import Incomparable, Sample, compared, document, table
 from harness.bench.targets import Recipe, Running
 
@@ -55,6 +55,12 @@ CELLS = (
 
 def main() -> int:
     options, out = _options(), Console(width=150)
+    if options.admission:
+        out.print(decisions.table(decisions.costs()))
+        return 0
+    if options.memory:
+        out.print(memory.table(memory.measured()))
+        return 0
     cells = [cell for cell in CELLS if options.cells in cell.name]
     if options.profile:
         for cell in cells:
@@ -88,6 +94,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--against", type=Path, help="an earlier --json of this machine")
     parser.add_argument("--profile", action="store_true", help="where the time goes, instead")
+    parser.add_argument("--memory", action="store_true", help="what memory becomes, instead")
+    parser.add_argument("--admission", action="store_true", help="what a decision costs, instead")
     return parser.parse_args()
 
 

@@ -1,6 +1,7 @@
 """The clients of a bench: sessions side by side, each turn after turn, on bare sockets.
 
 Prints one JSON document: turns, errors, and how long first events, turns and each event took.
+With `--hold` its connections stay open after that, until its stdin ends.
 """
 
 import argparse
@@ -9,6 +10,7 @@ import base64
 import json
 import os
 import re
+import sys
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -114,7 +116,10 @@ class Session(asyncio.Protocol):
         if self._left:
             self.ask()
         else:
-            self._transport.close()
+            self.over.set_result(None)
+
+    def close(self) -> None:
+        self._transport.close()
 
     def fail(self, problem: str) -> None:
         self._seen.errors.append(problem)
@@ -240,7 +245,11 @@ async def _main(options: argparse.Namespace) -> None:
         "delay_ms": _quantile(seen.delays, 0.5),
         "delay_p99_ms": _quantile(seen.delays, 0.99),
     }
-    print(json.dumps(document))  # noqa: T201  # it is what this program is for
+    print(json.dumps(document), flush=True)  # noqa: T201  # it is what this program is for
+    if options.hold:
+        await loop.run_in_executor(None, sys.stdin.read)
+    for session in sessions:
+        session.close()
 
 
 if __name__ == "__main__":
@@ -253,4 +262,5 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="bench")
     parser.add_argument("--stagger", type=float, default=0.0, help="seconds between two sessions")
     parser.add_argument("--timed", action="store_true")
+    parser.add_argument("--hold", action="store_true")
     asyncio.run(_main(parser.parse_args()))

@@ -93,17 +93,30 @@ class AccountView:
     invalid: Cooldown | None = None
     spent: Cooldowns = field(default_factory=_none)
     trouble: Cooldowns = field(default_factory=_none)
+    _sound: bool = field(init=False, repr=False, compare=False)
+    """Nothing is against it, whatever is asked and whenever."""
+
+    def __post_init__(self) -> None:
+        held = self.paused or self.models is not None or self.invalid or self.spent or self.trouble
+        full = any(window.used_percent >= SPENT_PERCENT for window in self.windows)
+        object.__setattr__(self, "_sound", not held and not full)
 
     def score(self, now: float) -> float:
         """The highest live window in percent; a window that has reset counts as unused."""
         if not self.windows:
             return UNSEEN_SCORE
-        return max((window.used_percent for window in self.windows if window.live(now)), default=0)
+        most = 0.0
+        for window in self.windows:
+            if window.used_percent > most and now < window.resets_at:
+                most = window.used_percent
+        return most
 
     def seen(self) -> bool:
         return bool(self.windows)
 
     def standing(self, family: Family, now: float) -> Standing:
+        if self._sound:
+            return Standing.READY
         if self.paused:
             return Standing.PAUSED
         if not self.includes(family):

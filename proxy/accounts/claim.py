@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from proxy.accounts.account import ANY, AccountId, AccountView, Family, family_of
@@ -110,14 +110,13 @@ class Asked:
     parent: ThreadName | None = None
     model: str | None = None
     previous_response_id: str | None = None
+    family: Family = field(init=False)
+    key: BindingKey | None = field(init=False)
 
-    @property
-    def family(self) -> Family:
-        return family_of(self.model)
-
-    @property
-    def key(self) -> BindingKey | None:
-        return None if self.thread is None else (self.thread, self.family)
+    def __post_init__(self) -> None:
+        family = family_of(self.model)
+        object.__setattr__(self, "family", family)
+        object.__setattr__(self, "key", None if self.thread is None else (self.thread, family))
 
 
 @dataclass(frozen=True, slots=True)

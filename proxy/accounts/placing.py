@@ -1,6 +1,7 @@
 """Placing, pure: which of some accounts a new thread begins on, by the strategy that is set."""
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Final
 
 from proxy.accounts.account import UNSEEN_SCORE, AccountId, AccountView
@@ -15,7 +16,7 @@ class Places:
     """Accounts as a new thread sees them. `ring` is every account, in order of configuration."""
 
     def __init__(
-        self, ring: Sequence[AccountId], memory: Memory, settings: Routing, now: float
+        self, ring: Iterable[AccountId], memory: Memory, settings: Routing, now: float
     ) -> None:
         self._ring = ring
         self._memory = memory
@@ -63,9 +64,14 @@ class Places:
 
     def _distance(self, view: AccountView) -> int:
         """How far behind the cursor in the ring; 0 is next."""
+        return self._distances[view.id]
+
+    @cached_property
+    def _distances(self) -> dict[AccountId, int]:
+        numbers = {account: number for number, account in enumerate(self._ring)}
         cursor = self._memory.cursor
-        start = self._ring.index(cursor) + 1 if cursor in self._ring else 0
-        return (self._ring.index(view.id) - start) % len(self._ring)
+        start = numbers[cursor] + 1 if cursor in numbers else 0
+        return {account: (number - start) % len(numbers) for account, number in numbers.items()}
 
     def _next_reset(self, view: AccountView) -> float:
         resets = (window.resets_at for window in view.windows if window.live(self._now))

@@ -12,7 +12,7 @@ and states are written down (`scribe`) as soon as they change.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Final
@@ -31,6 +31,22 @@ __all__ = ["MOST_ACCOUNTS", "AccountPool", "AccountStatistics"]
 MOST_ACCOUNTS: Final = 64
 
 
+class _InFlight(Mapping[AccountId, int]):
+    """Turns by account, as they are when one asks."""
+
+    def __init__(self, accounts: Mapping[AccountId, Account]) -> None:
+        self._accounts = accounts
+
+    def __getitem__(self, account: AccountId) -> int:
+        return self._accounts[account].in_flight
+
+    def __iter__(self) -> Iterator[AccountId]:
+        return iter(self._accounts)
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+
 class AccountPool:
     def __init__(
         self,
@@ -40,6 +56,7 @@ class AccountPool:
         bindings: Bindings | None = None,
     ) -> None:
         self._accounts = {account.id: account for account in accounts}
+        self._in_flight = _InFlight(self._accounts)
         self._settings = settings
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
@@ -111,7 +128,7 @@ class AccountPool:
             parent=self._bindings.served(asked.parent),
             sibling=self._bindings.last_child(asked.parent),
             cursor=self._cursor,
-            in_flight={account.id: account.in_flight for account in self.all()},
+            in_flight=self._in_flight,
         )
         wish = Wish(
             family=asked.family,
@@ -183,7 +200,7 @@ class AccountPool:
         found = self._accounts.get(account)
         if found is None:
             return False
-        found.state.paused = paused
+        found.state.pause(paused=paused)
         self.scribe.touch(account)
         return True
 

@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -121,9 +122,16 @@ class _Field:
         self._settings = settings
         self._now = now
         self._excluded = excluded
-        self._standing = {view.id: view.standing(wish.family, now) for view in views}
-        self._ready = [x for x in self._standing_as(Standing.READY) if x.id not in excluded]
-        self._places = Places(tuple(self._views), memory, settings, now)
+        self._places = Places(self._views, memory, settings, now)
+
+    @cached_property
+    def _standing(self) -> dict[AccountId, Standing]:
+        """Of every account; one that serves at home does not need to know of the others."""
+        return {x.id: x.standing(self._wish.family, self._now) for x in self._views.values()}
+
+    @cached_property
+    def _ready(self) -> list[AccountView]:
+        return [x for x in self._standing_as(Standing.READY) if x.id not in self._excluded]
 
     # A thread that is bound.
 
@@ -132,7 +140,7 @@ class _Field:
         view = self._views.get(binding.account)
         if view is None:
             return Reason.REMOVED
-        standing = self._standing[view.id]
+        standing = view.standing(self._wish.family, self._now)
         if standing in _RELEASES:
             return _RELEASES[standing]
         if view.generation != binding.generation:
@@ -150,8 +158,10 @@ class _Field:
         kept = replace(binding, used_at=self._now)
         if home.id in self._excluded:
             return self._go_round(kept, Reason.RETRY)
-        if self._standing[home.id] is Standing.READY:
-            return self._at_home(home, replace(kept, held_since=None))
+        if home.standing(self._wish.family, self._now) is Standing.READY:
+            if kept.held_since is not None:
+                kept = replace(kept, held_since=None)
+            return self._at_home(home, kept)
         if binding.held_since is None:
             kept = replace(kept, held_since=self._now)
         if home.may_probe(self._wish.family, self._now):

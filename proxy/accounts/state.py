@@ -6,6 +6,9 @@ Three things keep an account from serving: quota (`spent`), trouble that passes 
 (`trouble`), and a credential that was refused (`invalid`). Each is a cooldown: it ends at its time,
 or earlier when the account serves again. Only what began after a refusal proves anything about it:
 an old stream that runs to its end says nothing new.
+
+Every decision of routing looks at every account, and few of them have changed since the last one:
+a view is made once, and again after whatever changes what it shows.
 """
 
 import math
@@ -59,22 +62,33 @@ class AccountState:
         self._streak = 0
         self.plan = known.plan
         self.credits = known.credits
-        self.paused = known.paused
+        self._paused = known.paused
+        self._view: AccountView | None = None
         self.generation = known.generation
         self.fingerprint = known.fingerprint
 
     def view(self, account: AccountId, models: tuple[str, ...] | None) -> AccountView:
-        return AccountView(
-            id=account,
-            generation=self.generation,
-            windows=tuple(self._windows.values()),
-            credits=self.credits,
-            paused=self.paused,
-            models=models,
-            invalid=self._invalid,
-            spent=MappingProxyType(self._spent.copy()),
-            trouble=MappingProxyType(self._trouble.copy()),
-        )
+        """`account` and `models` are those of the one account whose state this is."""
+        if self._view is None:
+            self._view = AccountView(
+                id=account,
+                generation=self.generation,
+                windows=tuple(self._windows.values()),
+                credits=self.credits,
+                paused=self._paused,
+                models=models,
+                invalid=self._invalid,
+                spent=MappingProxyType(self._spent.copy()),
+                trouble=MappingProxyType(self._trouble.copy()),
+            )
+        return self._view
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self, *, paused: bool) -> None:
+        self._paused, self._view = paused, None
 
     def lasting(self) -> Lasting:
         return Lasting(
@@ -82,7 +96,7 @@ class AccountState:
             spent=self._spent.copy(),
             plan=self.plan,
             credits=self.credits,
-            paused=self.paused,
+            paused=self._paused,
             generation=self.generation,
             fingerprint=self.fingerprint,
         )
@@ -96,6 +110,7 @@ class AccountState:
             self.generation += 1
             self._windows, self._spent, self._trouble = {}, {}, {}
             self._invalid, self._streak, self.credits, self.plan = None, 0, False, None
+            self._view = None
         self.fingerprint = fingerprint
 
     @property
@@ -105,7 +120,7 @@ class AccountState:
 
     def renewed(self) -> None:
         """Its credential is another than the one refused, or was found good."""
-        self._invalid = None
+        self._invalid, self._view = None, None
 
     def reached(self, began: float) -> None:
         """What was asked then has been answered: older trouble is over, quota may not be."""
@@ -113,10 +128,12 @@ class AccountState:
         for key in over:
             del self._trouble[key]
             self._retries.pop(key, None)
+            self._view = None
         self._streak = 0
 
     def learn(self, usage: Usage, now: float) -> None:
         """Take in what was reported; what was not mentioned stays."""
+        self._view = None
         self.plan = usage.plan or self.plan
         if usage.credits is not None:
             self.credits = usage.credits
@@ -134,7 +151,7 @@ class AccountState:
     def refresh(self, usage: Usage, now: float) -> None:
         """The provider's own account of it, asked for: what it does not confirm is over."""
         if usage.windows:
-            self._windows = {}
+            self._windows, self._view = {}, None
             self._spent.pop(ANY, None)
             self.learn(usage, now)
 
@@ -151,8 +168,9 @@ class AccountState:
             for cooldowns in (self._trouble, self._spent):
                 if key in cooldowns and began >= cooldowns[key].since:
                     del cooldowns[key]
+                    self._view = None
         if self._invalid is not None and began >= self._invalid.since:
-            self._invalid = None
+            self._invalid, self._view = None, None
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
         """An attempt that began then has ended like this."""
@@ -179,10 +197,12 @@ class AccountState:
 
     def invalidate(self, probe_at: float, now: float) -> None:
         self._invalid = Cooldown(since=now, until=math.inf, probe_at=probe_at)
+        self._view = None
 
     def delay(self, seconds: float, now: float) -> None:
         """It cannot be used for so long, by no fault of its own that anybody knows."""
         self._trouble[ANY] = Cooldown(since=now, until=math.inf, probe_at=now + seconds)
+        self._view = None
 
     def _be_in_trouble(self, family: Family, asked: float | None, began: float, now: float) -> None:
         """A first throttling without advice may be tried again at once: it was one of many."""
@@ -194,6 +214,7 @@ class AccountState:
         wait = min(LONGEST_RETRY_SECONDS, max(wait, asked or 0.0))
         since = now if known is None else known.since
         self._trouble[family] = Cooldown(since=since, until=math.inf, probe_at=now + wait)
+        self._view = None
 
     def _be_spent(self, verdict: Verdict, now: float) -> None:
         lengths = [x.minutes * 60 for x in self._windows.values() if x.minutes and x.live(now)]
@@ -203,8 +224,10 @@ class AccountState:
         self._spent[verdict.family] = Cooldown(
             since=now, until=max(until, now + 1), probe_at=now + QUOTA_PROBE_SECONDS
         )
+        self._view = None
 
     def _set_probing(self, family: Family, now: float, *, probing: bool) -> None:
+        self._view = None
         for key in (ANY, family):
             for cooldowns in (self._trouble, self._spent):
                 if key in cooldowns and cooldowns[key].live(now):

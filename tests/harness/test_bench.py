@@ -11,11 +11,16 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from harness.bench.decisions import BUSY, Cost, full_ledger, top
+from harness.bench.decisions import table as table_of_costs
 from harness.bench.load import body_of, frame
+from harness.bench.memory import Found
+from harness.bench.memory import table as table_of_memory
 from harness.bench.profile import part_of
 from harness.bench.report import Incomparable, Sample, compared, document, summary, table
 from harness.bench.targets import opencodex, other
 from harness.bench.upstream import chunk, events_of_a_turn
+from lifecycle import Granted, Limits, Refused, WorkflowLimits
 
 
 def sample(cpu_ms: float, delay: float | None = None) -> Sample:
@@ -112,6 +117,29 @@ def test_a_frame_is_masked_with_zeros(size: int, head: bytes) -> None:
 )
 def test_time_is_counted_to_what_it_was_spent_in(file: str, name: str, part: str) -> None:
     assert part_of(file, name) == part
+
+
+@pytest.mark.parametrize("unspent", [0, 1])
+def test_decisions_are_timed_on_books_as_full_as_they_may_be(unspent: int) -> None:
+    workflow = WorkflowLimits(roots=BUSY + 5, sends=2, sends_kept=9)
+    ledger = full_ledger(Limits(workflow=workflow), unspent)
+    before = ledger.statistics()
+    answer = ledger.ask(top(1000), 2.0)
+
+    assert (before.lanes.active, before.turns.active) == (BUSY, BUSY)
+    assert before.workflows.tracked == workflow.roots
+    assert isinstance(answer, Granted if unspent else Refused)
+
+
+def test_the_cost_of_a_decision_is_shown_in_microseconds() -> None:
+    assert "12.3" in shown(table_of_costs({"a lease": Cost(12.34, 9.8)}))
+
+
+def test_memory_is_shown_with_and_without_what_the_clients_sent() -> None:
+    text = shown(table_of_memory([Found("transcripts", 128, 149.4, 37.0)]))
+
+    assert "149" in text
+    assert "112" in text
 
 
 def test_a_peer_that_is_not_installed_is_none(tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ def ledger() -> Ledger:
     return Ledger(Limits())
 
 
+@pytest.fixture
+def ledger_of_two() -> Ledger:
+    return small(roots=2)
+
+
 def small(**numbers: int) -> Ledger:
     return Ledger(Limits(workflow=WorkflowLimits(**numbers)))
 
@@ -386,6 +391,43 @@ def test_when_none_can_be_forgotten_the_new_root_is_refused_and_leaves_no_trace(
     assert ledger.succeed(running, top(2), 0) == NO_ROOT
     granted(ledger, top(2), now=600)
     assert ledger.workflows.each(600).keys() == {root(1), root(2)}
+
+
+def test_a_turn_that_ends_makes_room_for_the_root_that_was_refused_before(
+    ledger_of_two: Ledger,
+) -> None:
+    exhaust(ledger_of_two, 0)
+    (running,) = granted(ledger_of_two, top(1))
+    before = ledger_of_two.ask(top(2), 1)
+    ledger_of_two.give_back(running)
+
+    assert before == NO_ROOT
+    granted(ledger_of_two, top(2), now=1)
+    assert ledger_of_two.workflows.each(1).keys() == {root(0), root(2)}
+
+
+def test_a_cleared_root_makes_room_for_the_one_that_was_refused_before(
+    ledger_of_two: Ledger,
+) -> None:
+    exhaust(ledger_of_two, 0)
+    exhaust(ledger_of_two, 1)
+    before = ledger_of_two.ask(top(2), 1)
+    ledger_of_two.workflows.clear(root(0))
+
+    assert before == NO_ROOT
+    granted(ledger_of_two, top(2), now=1)
+    assert ledger_of_two.workflows.each(1).keys() == {root(1), root(2)}
+
+
+def test_roots_that_were_passed_over_as_spent_are_forgotten_in_their_old_order() -> None:
+    ledger = small(roots=3)
+    for number in (0, 1):
+        exhaust(ledger, number)
+    run(ledger, *(top(n) for n in (2, 3)), now=1)
+    run(ledger, top(4), now=600)
+    run(ledger, top(5), now=600)
+
+    assert list(ledger.workflows.each(600)) == [root(3), root(4), root(5)]
 
 
 def test_clearing_a_root_lets_it_spend_again_and_keeps_its_turns(ledger: Ledger) -> None:

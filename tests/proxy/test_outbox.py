@@ -122,17 +122,32 @@ async def test_putting_up_to_the_limit_does_not_wait(outbox: Outbox, nursery: tr
     assert not putting.waits
 
 
-async def test_putting_beyond_the_limit_waits_until_it_is_taken(
+async def test_putting_beyond_the_limit_waits_until_it_is_written(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     putting = await watch(nursery, lambda: outbox.put(event(11)))
-    assert putting.waits
-    await trio.sleep(20)
     taken = await outbox.take()
-    await wait_all_tasks_blocked()
+    await trio.sleep(20)
+    assert putting.waits
+    await watch(nursery, outbox.take)
 
     assert taken.batches == [event(11)]
     assert putting.returned_at == 20
+    outbox.end(DONE)
+
+
+async def test_what_is_being_written_takes_the_room_of_what_comes(
+    outbox: Outbox, nursery: trio.Nursery
+) -> None:
+    await outbox.put(event(6))
+    await outbox.take()
+    within = await watch(nursery, lambda: outbox.put(event(4)))
+    beyond = await watch(nursery, lambda: outbox.put(event(1)))
+    assert (within.waits, beyond.waits) == (False, True)
+    await outbox.take()
+    await wait_all_tasks_blocked()
+
+    assert not beyond.waits
 
 
 async def test_an_outbox_without_room_goes_step_by_step(nursery: trio.Nursery) -> None:
@@ -140,9 +155,10 @@ async def test_an_outbox_without_room_goes_step_by_step(nursery: trio.Nursery) -
     putting = await watch(nursery, lambda: outbox.put(event(1)))
     assert putting.waits
     await outbox.take()
-    await wait_all_tasks_blocked()
+    await watch(nursery, outbox.take)
 
     assert not putting.waits
+    outbox.end(DONE)
 
 
 async def test_a_writer_that_takes_nothing_for_long_is_stalled(

@@ -1,5 +1,6 @@
 """AccountState: what an attempt shows, and for how long it counts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -248,7 +249,7 @@ def test_what_lasts_is_what_a_restart_finds() -> None:
     state.learn(Usage(windows=(window(12),), plan="plus"), NOW)
     note(state, quota(3600))
     state.begin_probe(GPT, NOW)
-    state.paused = True
+    state.pause(paused=True)
 
     again = AccountState(state.lasting())
 
@@ -263,6 +264,41 @@ def test_trouble_does_not_outlive_the_process() -> None:
     note(state, UNREACHABLE)
 
     assert standing(AccountState(state.lasting())) is Standing.READY
+
+
+Step = Callable[[AccountState, float], object]
+STEPS: dict[str, Step] = {
+    "hiccup": lambda state, now: note(state, HICCUP, at=now),
+    "unreachable": lambda state, now: note(state, UNREACHABLE, at=now),
+    "throttled": lambda state, now: note(state, replace(THROTTLED, family=GPT), at=now),
+    "unauthorized": lambda state, now: note(state, UNAUTHORIZED, at=now),
+    "quota": lambda state, now: note(state, quota(3600, GPT), at=now),
+    "served": lambda state, now: note(state, SERVED, at=now),
+    "answering": lambda state, now: state.answering(GPT, now),
+    "reached": lambda state, now: state.reached(now),
+    "renewed": lambda state, _: state.renewed(),
+    "delay": lambda state, now: state.delay(5, now),
+    "invalidate": lambda state, now: state.invalidate(now + 60, now),
+    "begin a probe": lambda state, now: state.begin_probe(GPT, now),
+    "end a probe": lambda state, now: state.end_probe(GPT, now),
+    "learn": lambda state, now: state.learn(Usage(windows=(window(now - NOW),)), now),
+    "learn credits": lambda state, now: state.learn(Usage(credits=True), now),
+    "refresh": lambda state, now: state.refresh(Usage(windows=(window(0),)), now),
+    "another credential": lambda state, now: state.adopt(str(now)),
+    "pause": lambda state, _: state.pause(paused=True),
+    "go on": lambda state, _: state.pause(paused=False),
+}
+
+
+@given(st.lists(st.sampled_from(sorted(STEPS))))
+def test_who_looks_after_every_step_sees_what_one_who_looks_once_does(steps: list[str]) -> None:
+    watched, other = AccountState(), AccountState()
+    for number, step in enumerate(steps):
+        for state in (watched, other):
+            STEPS[step](state, NOW + 10 * number)
+        view(watched)
+
+    assert view(watched) == view(other)
 
 
 VERDICTS = st.sampled_from([SERVED, NEUTRAL, HICCUP, UNREACHABLE, THROTTLED, UNAUTHORIZED])

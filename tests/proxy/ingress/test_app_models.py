@@ -92,7 +92,7 @@ async def test_models_that_no_account_can_ask_for_are_refused_by_the_table(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     paused, spent = account("a"), account("b", 100)
-    paused.state.paused = True
+    paused.state.pause(paused=True)
     bench = Bench(nursery, accounts=[paused])
     other = Bench(nursery, accounts=[paused, spent])
     withheld, exhausted = bench.get("/v1/models"), other.get("/v1/models")
