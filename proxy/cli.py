@@ -9,7 +9,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import trio
 import typer
@@ -17,8 +17,8 @@ import typer
 from proxy import __version__
 from proxy.cli_accounts import accounts
 from proxy.cli_service import service
-from proxy.config import Config, load
-from proxy.errors import ConfigError
+from proxy.config import Config, Server, load
+from proxy.errors import ConfigError, PortTaken
 from proxy.exits import AsJson, ConfigFile, complain, operate
 
 app = typer.Typer(
@@ -56,8 +56,10 @@ def serve(
     place = Place(home=settings.home, environment=os.environ) if codex else None
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
-        say = partial(_say_ready, codex)
+        say = partial(_say_ready, settings.home, codex)
         trio.run(partial(run, settings, say, codex=place, launch=launch))
+    except PortTaken as error:
+        _complain_of_port(error, settings.server)
     except ConfigError as error:
         complain(error)
 
@@ -221,14 +223,26 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _say_ready(codex: bool, url: str) -> None:
+def _say_ready(home: Path, codex: bool, url: str) -> None:
     """The first line is for scripts that wait for it, the rest for a person."""
+    from proxy.ready import advice, called
+
     typer.echo(f"turnlane {__version__} ready on {url}")
     if not codex:
-        typer.echo(
-            "To connect Codex, `turnlane codex on`, or put this line at the top of "
-            f'~/.codex/config.toml; then start Codex anew:\n\n    openai_base_url = "{url}/v1"\n'
-        )
+        command = called(sys.argv[0], shutil.which("turnlane"))
+        typer.echo(advice(url, home, os.environ, command))
+
+
+def _complain_of_port(taken: PortTaken, server: Server) -> NoReturn:
+    """With who has it, where that can be seen."""
+    from proxy.look.neighbours import listener_at
+
+    found = listener_at(server.host, server.port)
+    by = "" if found is None else found.named
+    if found is not None and found.turnlane:
+        by = f" by another turnlane{by}"
+    does = "`--port N` takes another one, `turnlane doctor` looks closer"
+    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}: {does}"))
 
 
 def _settings(
