@@ -11,7 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.control import ANSWER_SECONDS, Answer, NoAnswer, NotRunning, ask, ask_about_keys
+from proxy.control import (
+    ANSWER_SECONDS,
+    LOOK_SECONDS,
+    Answer,
+    NoAnswer,
+    NotRunning,
+    ask,
+    ask_about_keys,
+)
 from proxy.log_table import log_lines, when
 from proxy.record import TurnRecord
 from proxy.store import after, newest
@@ -47,7 +55,7 @@ def revoke_key(home: Path, key_id: str) -> int:
 
 
 def list_workflows(home: Path, *, as_json: bool) -> int:
-    answer = asked(home, {"command": "workflows"})
+    answer = asked(home, {"command": "workflows"}, LOOK_SECONDS)
     if failed(answer):
         return 1
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
