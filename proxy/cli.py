@@ -211,7 +211,8 @@ def log(
     """Show the newest records: one for each turn and each refusal."""
     from proxy.operate import show_log
 
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    shown_on = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = shutil.get_terminal_size().columns if shown_on else None
     operate(
         lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json, columns=columns)
     )

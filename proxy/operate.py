@@ -20,6 +20,7 @@ from proxy.control import (
     ask,
     ask_about_keys,
 )
+from proxy.home import holder
 from proxy.log_table import log_lines, when
 from proxy.record import TurnRecord
 from proxy.store import after, newest
@@ -85,13 +86,17 @@ def show_log(
     `columns`: how wide the terminal is, if it is one."""
     write = _json_line if as_json else _text_line(columns)
     last = 0
-    for number, record in newest(home, lines):
+    held = holder(home) is not None
+    for number, record in newest(home, lines, untouched=not held):
         write(record)
         last = number
     try:
         while follow:
             pause(FOLLOW_SECONDS)
-            for number, record in after(home, last):
+            before, held = held, holder(home) is not None
+            if not (before or held):  # nobody has written since the last look
+                continue
+            for number, record in after(home, last, untouched=not held):
                 write(record)
                 last = number
     except KeyboardInterrupt:
