@@ -9,7 +9,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import trio
 import typer
@@ -19,24 +19,53 @@ from proxy.cli_accounts import accounts
 from proxy.cli_service import service
 from proxy.config import Config, Server, load
 from proxy.errors import ConfigError, PortTaken
-from proxy.exits import AsJson, ConfigFile, complain, operate
+from proxy.exits import AsJson, ConfigFile, complain, operate, say_what_is_lost
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="turnlane",
     help="A proxy between coding agents and model services.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+_SERVER: Final = Server()
+
+
+@app.callback()
+def _turnlane(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
-    upstream: Annotated[str | None, typer.Option(help="Base URL of the upstream.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"Where to listen; by default {_SERVER.host}."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help=f"By default {_SERVER.port}; 0 picks a free one."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="By default, where each login belongs.")
+    ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Follow the one that serves; it drains and ends.")
+        bool, typer.Option("--take-over", help="Replace the one that serves, without a gap.")
     ] = False,
     config: ConfigFile = None,
     codex: Annotated[
@@ -66,17 +95,10 @@ def serve(
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Say what is wrong with a configuration, naming the key."""
-    from proxy.runtime import inspect_accounts
+    """Say what is wrong with a configuration, naming each key."""
+    from proxy.check import check as run
 
-    settings = _settings(config)
-    try:
-        for warning in inspect_accounts(settings):
-            typer.echo(f"turnlane: {warning}", err=True)
-    except ConfigError as error:
-        complain(error)
-    where = settings.upstream.url or "the provider that each client's own login belongs to"
-    typer.echo(f"configuration good: {settings.server.host}:{settings.server.port} -> {where}")
+    raise typer.Exit(run(config, os.environ))
 
 
 @app.command(
@@ -84,7 +106,7 @@ def check(config: ConfigFile = None) -> None:
     add_help_option=False,
 )
 def recall(context: typer.Context) -> None:
-    """Prove with many sessions that nothing is lost, crossed or left behind."""
+    """Prove with many sessions that nothing is lost or left behind."""
     from harness.__main__ import main as harness
 
     raise typer.Exit(harness(context.args))
@@ -95,7 +117,7 @@ def recall(context: typer.Context) -> None:
     add_help_option=False,
 )
 def simulate(context: typer.Context) -> None:
-    """Show what routing costs: one load under three rules, on virtual time."""
+    """Show what three rules of routing cost on one load."""
     from harness.simulate import main as simulation
 
     raise typer.Exit(simulation(context.args))
@@ -112,7 +134,9 @@ app.add_typer(service, name="service")
 
 
 @keys.command("add")
-def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> None:
+def keys_add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom or what.")],
+) -> None:
     """Make a key and show it, this once."""
     from proxy.operate import add_key
 
@@ -145,7 +169,9 @@ def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @workflows.command("clear")
-def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's beginning.")]) -> None:
+def workflows_clear(
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="Its digest's beginning.")],
+) -> None:
     """Forgive a root its window."""
     from proxy.operate import clear_workflow
 
@@ -156,7 +182,9 @@ def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's begin
 def codex_on(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="turnlane's port; by default that of the one running."),
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="turnlane's; by default that of the one running."
+        ),
     ] = None,
 ) -> None:
     """Point Codex's configuration at turnlane, which must be running."""
@@ -183,7 +211,7 @@ def codex_show(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Is it up, does Codex use it, what goes on; exit code 0 only when it serves."""
+    """Is it up, does Codex use it, what goes on. Exit code 0 only when it serves."""
     from proxy.look.command import show_status
 
     operate(lambda home: show_status(home, json=as_json))
@@ -191,7 +219,7 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Look at everything that can be wrong, and name the command that mends it."""
+    """Look at what can be wrong, and name the command that mends it."""
     from proxy.look.command import show_doctor
 
     settings: Config | ConfigError
@@ -204,8 +232,8 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def log(
-    follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="How many records at most.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as records come.")] = False,
+    lines: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records: one for each turn and each refusal."""
@@ -265,4 +293,4 @@ def _settings(
 
 
 def main() -> None:
-    app()
+    say_what_is_lost(app)
