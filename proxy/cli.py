@@ -9,7 +9,7 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final, NoReturn
 
 import trio
 import typer
@@ -17,26 +17,55 @@ import typer
 from proxy import __version__
 from proxy.cli_accounts import accounts
 from proxy.cli_service import service
-from proxy.config import Config, load
-from proxy.errors import ConfigError
-from proxy.exits import AsJson, ConfigFile, complain, operate
+from proxy.config import Config, Server, load
+from proxy.errors import ConfigError, PortTaken
+from proxy.exits import AsJson, ConfigFile, complain, operate, say_what_is_lost
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="turnlane",
     help="A proxy between coding agents and model services.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+_SERVER: Final = Server()
+
+
+@app.callback()
+def _turnlane(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 picks a free one.")] = None,
-    upstream: Annotated[str | None, typer.Option(help="Base URL of the upstream.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"Where to listen; by default {_SERVER.host}."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help=f"By default {_SERVER.port}; 0 picks a free one."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="By default, where each login belongs.")
+    ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Follow the one that serves; it drains and ends.")
+        bool, typer.Option("--take-over", help="Replace the one that serves, without a gap.")
     ] = False,
     config: ConfigFile = None,
     codex: Annotated[
@@ -56,25 +85,20 @@ def serve(
     place = Place(home=settings.home, environment=os.environ) if codex else None
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
-        say = partial(_say_ready, codex)
+        say = partial(_say_ready, settings.home, codex)
         trio.run(partial(run, settings, say, codex=place, launch=launch))
+    except PortTaken as error:
+        _complain_of_port(error, settings.server)
     except ConfigError as error:
         complain(error)
 
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Say what is wrong with a configuration, naming the key."""
-    from proxy.runtime import inspect_accounts
+    """Say what is wrong with a configuration, naming each key."""
+    from proxy.check import check as run
 
-    settings = _settings(config)
-    try:
-        for warning in inspect_accounts(settings):
-            typer.echo(f"turnlane: {warning}", err=True)
-    except ConfigError as error:
-        complain(error)
-    where = settings.upstream.url or "the provider that each client's own login belongs to"
-    typer.echo(f"configuration good: {settings.server.host}:{settings.server.port} -> {where}")
+    raise typer.Exit(run(config, os.environ))
 
 
 @app.command(
@@ -82,7 +106,7 @@ def check(config: ConfigFile = None) -> None:
     add_help_option=False,
 )
 def recall(context: typer.Context) -> None:
-    """Prove with many sessions that nothing is lost, crossed or left behind."""
+    """Prove with many sessions that nothing is lost or left behind."""
     from harness.__main__ import main as harness
 
     raise typer.Exit(harness(context.args))
@@ -93,7 +117,7 @@ def recall(context: typer.Context) -> None:
     add_help_option=False,
 )
 def simulate(context: typer.Context) -> None:
-    """Show what routing costs: one load under three rules, on virtual time."""
+    """Show what three rules of routing cost on one load."""
     from harness.simulate import main as simulation
 
     raise typer.Exit(simulation(context.args))
@@ -110,7 +134,9 @@ app.add_typer(service, name="service")
 
 
 @keys.command("add")
-def keys_add(name: Annotated[str, typer.Argument(help="For whom or what.")]) -> None:
+def keys_add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom or what.")],
+) -> None:
     """Make a key and show it, this once."""
     from proxy.operate import add_key
 
@@ -143,7 +169,9 @@ def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
 
 
 @workflows.command("clear")
-def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's beginning.")]) -> None:
+def workflows_clear(
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="Its digest's beginning.")],
+) -> None:
     """Forgive a root its window."""
     from proxy.operate import clear_workflow
 
@@ -154,7 +182,9 @@ def workflows_clear(root: Annotated[str, typer.Argument(help="Its digest's begin
 def codex_on(
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="turnlane's port; by default that of the one running."),
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="turnlane's; by default that of the one running."
+        ),
     ] = None,
 ) -> None:
     """Point Codex's configuration at turnlane, which must be running."""
@@ -181,7 +211,7 @@ def codex_show(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Is it up, does Codex use it, what goes on; exit code 0 only when it serves."""
+    """Is it up, does Codex use it, what goes on. Exit code 0 only when it serves."""
     from proxy.look.command import show_status
 
     operate(lambda home: show_status(home, json=as_json))
@@ -189,7 +219,7 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Look at everything that can be wrong, and name the command that mends it."""
+    """Look at what can be wrong, and name the command that mends it."""
     from proxy.look.command import show_doctor
 
     settings: Config | ConfigError
@@ -202,14 +232,15 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def log(
-    follow: Annotated[bool, typer.Option(help="Go on as records come.")] = False,
-    lines: Annotated[int, typer.Option(min=1, help="How many records at most.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as records come.")] = False,
+    lines: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """Show the newest records: one for each turn and each refusal."""
     from proxy.operate import show_log
 
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    shown_on = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = shutil.get_terminal_size().columns if shown_on else None
     operate(
         lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json, columns=columns)
     )
@@ -221,14 +252,26 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def _say_ready(codex: bool, url: str) -> None:
+def _say_ready(home: Path, codex: bool, url: str) -> None:
     """The first line is for scripts that wait for it, the rest for a person."""
+    from proxy.ready import advice, called
+
     typer.echo(f"turnlane {__version__} ready on {url}")
     if not codex:
-        typer.echo(
-            "To connect Codex, `turnlane codex on`, or put this line at the top of "
-            f'~/.codex/config.toml; then start Codex anew:\n\n    openai_base_url = "{url}/v1"\n'
-        )
+        command = called(sys.argv[0], shutil.which("turnlane"))
+        typer.echo(advice(url, home, os.environ, command))
+
+
+def _complain_of_port(taken: PortTaken, server: Server) -> NoReturn:
+    """With who has it, where that can be seen."""
+    from proxy.look.neighbours import listener_at
+
+    found = listener_at(server.host, server.port)
+    by = "" if found is None else found.named
+    if found is not None and found.turnlane:
+        by = f" by another turnlane{by}"
+    does = "`--port N` takes another one, `turnlane doctor` looks closer"
+    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}: {does}"))
 
 
 def _settings(
@@ -250,4 +293,4 @@ def _settings(
 
 
 def main() -> None:
-    app()
+    say_what_is_lost(app)

@@ -15,8 +15,12 @@ from proxy.exits import AsJson, ConfigFile, operate
 
 accounts = typer.Typer(help="The accounts that serve turns.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Small letters, digits, '.', '_' and '-'.")]
-Url = Annotated[str | None, typer.Option(help="Base URL, if it is not the provider's.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Small letters, digits, '.', '_' and '-'.")
+]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="Base URL, if it is not the provider's.")
+]
 Models = Annotated[
     list[str] | None,
     typer.Option("--model", metavar="PATTERN", help="What its plan includes, as 'gpt-5*'; repeat."),
@@ -43,8 +47,12 @@ def accounts_add(
     ] = None,
     url: Url = None,
     models: Models = None,
-    organization: Annotated[str | None, typer.Option(help="Sent with each request.")] = None,
-    project: Annotated[str | None, typer.Option(help="Sent with each request.")] = None,
+    organization: Annotated[
+        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+    ] = None,
 ) -> None:
     """Add an API key, read from stdin; or replace the credential of that name."""
     from proxy.operate_accounts import Described, add_account
@@ -60,7 +68,8 @@ def accounts_import(
     context: typer.Context,
     name: Name,
     path: Annotated[
-        Path | None, typer.Argument(help="An auth.json; by default the one of Codex.")
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="An auth.json; by default the one of Codex."),
     ] = None,
     copy: Annotated[
         bool, typer.Option("--copy", help="Keep a copy, for a login that no Codex uses.")
@@ -118,8 +127,12 @@ def accounts_test(name: Name, as_json: AsJson = False) -> None:
 @accounts.command("preview")
 def accounts_preview(
     context: typer.Context,
-    thread: Annotated[str, typer.Argument(help="The client's own id of the thread.")],
-    model: Annotated[str | None, typer.Option(help="By default, those it is bound for.")] = None,
+    thread: Annotated[
+        str, typer.Argument(metavar="THREAD", help="The client's own id of the thread.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="By default, those it is bound for.")
+    ] = None,
     key: Annotated[str | None, typer.Option(metavar="ID", help="Whose thread it is.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -154,11 +154,29 @@ def load(
 
     Raises ConfigError naming the key, for the first thing that is wrong.
     """
-    tables = _read(path) if path is not None else {}
+    tables = read(path) if path is not None else {}
+    return build(tables, path, environment, flags, offline=offline)
+
+
+def build(
+    tables: dict[str, dict[str, Any]],
+    path: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, Mapping[str, object]],
+    *,
+    offline: bool = False,
+) -> Config:
+    """The configuration of a file that was read."""
+    for section, values in tables.items():
+        if section not in _SECTIONS and section not in _LIMIT_KEYS:
+            raise ConfigError(section, f"unknown section; there are {_names()}")
+        if not isinstance(values, dict):
+            raise ConfigError(section, "must be a table")
+    tables = {section: dict(values) for section, values in tables.items()}
     if url := environment.get("TURNLANE_UPSTREAM"):
         tables.setdefault("upstream", {})["url"] = url
-    for section, values in flags.items():
-        tables.setdefault(section, {}).update(values)
+    for section, changed in flags.items():
+        tables.setdefault(section, {}).update(changed)
     accounts = _accounts(
         tables.get("accounts", {}), Path() if path is None else path.absolute().parent
     )
@@ -194,19 +212,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of a file, as they stand there. Raises ConfigError naming the file."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), f"is not TOML: {error}") from error
-    for section, values in document.items():
-        if section not in _SECTIONS and section not in _LIMIT_KEYS:
-            raise ConfigError(section, f"unknown section; there are {_names()}")
-        if not isinstance(values, dict):
-            raise ConfigError(section, "must be a table")
-    return document
 
 
 def _names() -> str:

@@ -19,7 +19,7 @@ from proxy.accounts.account import AccountId
 from proxy.checkup import check_account
 from proxy.config import Config
 from proxy.errors import HomeTaken
-from proxy.home import CONTROL_NAME, control_path, locked
+from proxy.home import CONTROL_NAME, control_path, if_it_hangs, locked
 from proxy.hour import past
 from proxy.keys import Key, KeyRing
 from proxy.manage import Managed, about_accounts, shown, unknown
@@ -37,6 +37,8 @@ LOCK_TRIES = 60
 """For another command to be done with the home: 3 s."""
 READING = frozenset({"keys.list", "accounts.list", "accounts.preview"})
 """Commands that change nothing, and so need no lock."""
+LOOKING = READING | {"status", "past", "url", "workflows"}
+"""The same among those that need a turnlane that runs."""
 
 Answer = dict[str, Any]
 Pause = Callable[[float], None]
@@ -107,18 +109,27 @@ def ask(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS)
             while not line.endswith(b"\n") and (piece := peer.recv(65536)):
                 line += piece
             return msgspec.json.decode(line, type=Answer)
-        except TimeoutError as error:
-            problem = f"it did not answer within {seconds:g} s; it may still do what was asked"
-            raise NoAnswer(f"the turnlane on {home}: {problem}") from error
+        except (
+            TimeoutError,
+            BlockingIOError,
+        ) as error:  # so does one with a line of them before it
+            raise NoAnswer(_unanswered(home, command, seconds)) from error
         except (OSError, msgspec.DecodeError) as error:  # it may end before it has answered
             raise NotRunning(str(home / CONTROL_NAME)) from error
+
+
+def _unanswered(home: Path, command: Mapping[str, Any], seconds: float) -> str:
+    problem = f"the turnlane on {home} did not answer within {seconds:g} s"
+    if command.get("command") not in LOOKING:
+        problem += "; it may still do what was asked"
+    return problem + if_it_hangs(home)
 
 
 def ask_about_keys(
     home: Path,
     command: Mapping[str, Any],
     pause: Pause = time.sleep,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float | None = None,
 ) -> Answer:
     """A command about keys, whether or not a turnlane runs. Raises ConfigError; so does a home that
     somebody else holds."""
@@ -143,7 +154,7 @@ def ask_about_accounts(
         with open_accounts(configured(), reading=reading, anyway=True) as (managed, _):
             return {**_about_accounts(managed, KeyRing(home), command), "running": False}
 
-    return {"running": True, **_ask_or_do(home, command, here, pause, ANSWER_SECONDS)}
+    return {"running": True, **_ask_or_do(home, command, here, pause, None)}
 
 
 def _ask_or_do(
@@ -151,9 +162,11 @@ def _ask_or_do(
     command: Mapping[str, Any],
     here: Callable[[], Answer],
     pause: Pause,
-    seconds: float,
+    seconds: float | None,
 ) -> Answer:
     """By the turnlane that runs, else here, as soon as the home is free."""
+    if seconds is None:
+        seconds = LOOK_SECONDS if command["command"] in READING else ANSWER_SECONDS
     tries = 0
     while True:
         try:

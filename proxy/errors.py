@@ -3,6 +3,7 @@
 ProxyError
   + ConfigError    the operator's: a key of the configuration, or the home directory
     + HomeTaken    another process holds the home
+    + PortTaken    another process listens on the port
   + RoutingError   the operator's: Codex's configuration, or the note about it, cannot be used
   + ClientStalled  the client's: it did not drain its outbox in time
   + UpstreamCut    the upstream's: its stream broke before it ended
@@ -26,6 +27,10 @@ class ConfigError(ProxyError):
 
 class HomeTaken(ConfigError):  # noqa: N818  named by what happened
     """Another process holds the lock of the home."""
+
+
+class PortTaken(ConfigError):  # noqa: N818
+    """Another process listens where this one was to."""
 
 
 class RoutingError(ProxyError):

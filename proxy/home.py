@@ -79,6 +79,14 @@ def holder(home: Path) -> str | None:
     return None
 
 
+def if_it_hangs(home: Path) -> str:
+    """The end of a sentence about a holder that did not answer; empty if its pid is not known."""
+    pid = holder(home) or ""
+    if not pid.isdecimal():
+        return ""
+    return f"; if pid {pid} hangs, `kill -9 {pid}` ends it, then `turnlane serve`"
+
+
 def _taken(lock: int, pause: Callable[[float], None]) -> bool:
     for _ in range(LOOKS):
         with suppress(BlockingIOError):

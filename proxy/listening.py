@@ -1,5 +1,6 @@
 """Listening: the socket on which clients arrive, made here or by somebody else."""
 
+import errno
 import socket
 from dataclasses import replace
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 import trio
 
 from proxy.config import Config, Server
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, PortTaken
 
 BACKLOG: Final = 1024
 """While one process hands over to the next, connections wait here."""
@@ -22,9 +23,17 @@ def listen(server: Server) -> trio.socket.SocketType:
         plain.listen(BACKLOG)
     except OSError as error:
         plain.close()
-        where = f"{server.host}:{server.port}"
-        raise ConfigError("server.port", f"cannot listen on {where}: {error}") from error
+        raise _blamed(error, server) from error
     return adopt(plain)
+
+
+def _blamed(error: OSError, server: Server) -> ConfigError:
+    """On the port if it is taken or needs rights, else on the host: a name, or no address here."""
+    problem = f"cannot listen on {server.host}:{server.port}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken("server.port", problem)
+    on_port = error.errno in {errno.EACCES, errno.EPERM}
+    return ConfigError("server.port" if on_port else "server.host", problem)
 
 
 def adopt(plain: socket.socket) -> trio.socket.SocketType:

@@ -79,7 +79,8 @@ def _whole(record: TurnRecord) -> Cells:
 
 
 def _short(record: TurnRecord) -> Cells:
-    """What it ended as with the status, where that says more; a refusal by its name alone."""
+    """What it ended as with the status, where that says more; a refusal by its name alone. What is
+    not known of a record stays blank."""
     usage = record.usage
     ended = record.refusal or record.outcome.value
     if record.refusal is None and record.status not in (None, 200):
@@ -88,9 +89,9 @@ def _short(record: TurnRecord) -> Cells:
     return (
         _local(record.wall).strftime("%d %b %H:%M"),
         ended,
-        record.model or "-",
+        record.model or "",
         _seconds(record.total_ms / 1000),
-        "/".join(map(_thousands, tokens)),
+        "/".join(map(_thousands, tokens)) if any(x is not None for x in tokens) else "",
         _account(record),
     )
 

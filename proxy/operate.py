@@ -11,7 +11,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from proxy.control import ANSWER_SECONDS, Answer, NoAnswer, NotRunning, ask, ask_about_keys
+from proxy.control import (
+    ANSWER_SECONDS,
+    LOOK_SECONDS,
+    Answer,
+    NoAnswer,
+    NotRunning,
+    ask,
+    ask_about_keys,
+)
+from proxy.home import holder
 from proxy.log_table import log_lines, when
 from proxy.record import TurnRecord
 from proxy.store import after, newest
@@ -47,7 +56,7 @@ def revoke_key(home: Path, key_id: str) -> int:
 
 
 def list_workflows(home: Path, *, as_json: bool) -> int:
-    answer = asked(home, {"command": "workflows"})
+    answer = asked(home, {"command": "workflows"}, LOOK_SECONDS)
     if failed(answer):
         return 1
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
@@ -77,13 +86,17 @@ def show_log(
     `columns`: how wide the terminal is, if it is one."""
     write = _json_line if as_json else _text_line(columns)
     last = 0
-    for number, record in newest(home, lines):
+    held = holder(home) is not None
+    for number, record in newest(home, lines, untouched=not held):
         write(record)
         last = number
     try:
         while follow:
             pause(FOLLOW_SECONDS)
-            for number, record in after(home, last):
+            before, held = held, holder(home) is not None
+            if not (before or held):  # nobody has written since the last look
+                continue
+            for number, record in after(home, last, untouched=not held):
                 write(record)
                 last = number
     except KeyboardInterrupt:

@@ -20,7 +20,7 @@ from proxy.config import Config
 from proxy.drains import Drain, noted, sweep
 from proxy.errors import HomeTaken
 from proxy.handover import Offer, Refused, ask_for_offer
-from proxy.home import control_path, locked
+from proxy.home import control_path, if_it_hangs, locked
 from proxy.launch import Launch
 from proxy.listening import adopt, fits, listen, moved_to
 from proxy.runtime import open_runtime
@@ -119,7 +119,11 @@ async def _lock_or_offer(config: Config, launch: Launch, hold: Hold) -> Offer | 
         if offer is None:
             if launch.take_over:
                 logger.warning("%s and does not answer; waiting for its end", taken.problem)
-            await _wait_held(hold, LOCK_SECONDS if launch.take_over else COMMAND_SECONDS)
+            try:
+                await _wait_held(hold, LOCK_SECONDS if launch.take_over else COMMAND_SECONDS)
+            except HomeTaken as held:
+                problem = f"{held.problem}, which does not answer{if_it_hangs(config.home)}"
+                raise HomeTaken(held.key, problem) from None
         return offer
     return None
 

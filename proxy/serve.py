@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import trio
@@ -17,8 +18,11 @@ import trio
 from proxy.checkup import watch_accounts
 from proxy.codex.around import stay_connected
 from proxy.codex.command import Place
+from proxy.codex.files import Disk
+from proxy.codex.note import read_note
 from proxy.config import Config
 from proxy.control import answer
+from proxy.errors import RoutingError
 from proxy.handover import Peer, released, wait_next
 from proxy.home import serve_control
 from proxy.launch import Launch
@@ -55,7 +59,9 @@ async def serve(
         trio.open_nursery() as service,
     ):
         server = Server(runtime)
-        service.start_soon(_watch_signals, runtime, server, service.cancel_scope)
+        lasting = codex is not None or seat.managed  # put back, or served again at its next client
+        warn = None if lasting else partial(warn_of_codex, config.home)
+        service.start_soon(_watch_signals, runtime, server, service.cancel_scope, warn)
         service.start_soon(runtime.journal.write)
         service.start_soon(runtime.opener.refresher.serve, service)
         await service.start(_hold, runtime, seat, server, codex, service)
@@ -120,7 +126,10 @@ def _refuses(runtime: Runtime, seat: Seat, only_if_draining: bool) -> str | None
     if seat.managed:
         return "which belongs to a service manager: restart it there"
     if only_if_draining and not runtime.admission.draining:
-        return "which hands over to `turnlane serve --take-over` alone"
+        return (
+            "which serves already: `turnlane status` shows it; "
+            "`turnlane serve --take-over` replaces it without a gap"
+        )
     return None
 
 
@@ -140,7 +149,12 @@ async def _follow(runtime: Runtime, following: Peer) -> None:
     admission.close_door(seconds, succeeded=ready)
 
 
-async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelScope) -> None:
+async def _watch_signals(
+    runtime: Runtime,
+    server: Server,
+    service: trio.CancelScope,
+    warn: Callable[[], None] | None,
+) -> None:
     """The first signal drains, the second ends at once."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
@@ -151,7 +165,19 @@ async def _watch_signals(runtime: Runtime, server: Server, service: trio.CancelS
                 return
             seconds = runtime.config.server.drain_seconds
             logger.info("draining for up to %g s; a second signal ends at once", seconds)
+            if warn is not None:
+                warn()
             runtime.admission.close_door(seconds)
+
+
+def warn_of_codex(home: Path) -> None:
+    """A Codex that was connected by hand waits for a turnlane that is about to be gone."""
+    with suppress(RoutingError):  # a note that cannot be read is for `turnlane codex` to say
+        note = read_note(Disk(), home)
+        if note is not None and note.phase == "done":
+            logger.warning(
+                "Codex still points here: `turnlane codex off` lets it work without turnlane"
+            )
 
 
 def _raise_file_limit() -> None:

@@ -115,9 +115,9 @@ def newest(home: Path, count: int, *, untouched: bool = False) -> list[Numbered]
     return _read(home, _NEWEST, (count,), untouched=untouched)
 
 
-def after(home: Path, number: int) -> Iterator[Numbered]:
+def after(home: Path, number: int, *, untouched: bool = False) -> Iterator[Numbered]:
     """Every record beyond `number`, oldest first. Raises ConfigError."""
-    while page := _read(home, _AFTER, (number, PAGE_ROWS)):
+    while page := _read(home, _AFTER, (number, PAGE_ROWS), untouched=untouched):
         yield from page
         number = page[-1][0]
 

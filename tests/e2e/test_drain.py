@@ -214,7 +214,7 @@ async def test_a_home_or_port_that_is_taken_is_said_by_its_key(upstream: Upstrea
     async with open_proxy(upstream.url) as proxy:
         assert proxy.runtime is not None
         config = proxy.runtime.config
-        with pytest.raises(ConfigError, match=f"in use by the process with pid {os.getpid()}"):
+        with pytest.raises(ConfigError, match=f"process with pid {os.getpid()}, .* --take-over`"):
             await serve(config, _say_nothing)
         elsewhere = replace(
             config,

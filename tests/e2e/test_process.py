@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -63,7 +64,7 @@ async def test_a_taken_port_is_named(tmp_path: Path) -> None:
         failed = await run(["serve", "--port", str(port)], tmp_path / "home")
 
     assert failed.returncode == 2
-    assert f"server.port: cannot listen on 127.0.0.1:{port}" in failed.stderr.decode()
+    assert f"server.port: 127.0.0.1:{port} is taken, pid {os.getpid()}" in failed.stderr.decode()
 
 
 async def test_a_wrong_configuration_is_told_by_its_key(tmp_path: Path) -> None:

@@ -8,9 +8,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from lifecycle import (
     LANE_ID_BYTES,
@@ -442,4 +449,11 @@ class LedgerMachine(TurnsMachine):
 
 
 TestLedger = LedgerMachine.TestCase
-TestLedger.settings = settings(max_examples=100, stateful_step_count=50)
+TestLedger.settings = settings(max_examples=60, stateful_step_count=50)
+
+
+@pytest.mark.load  # a quarter of a minute
+def test_the_same_at_length() -> None:
+    run_state_machine_as_test(
+        LedgerMachine, settings=settings(max_examples=400, stateful_step_count=50)
+    )

@@ -4,9 +4,10 @@ Turns of root threads, of workers, of guardians and of nobody ask for lanes, fol
 and send again, while time passes and roots are forgotten and forgiven.
 """
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from lifecycle import Ask, Granted, LeaseId, Refusal
 from tests.lifecycle.asks import ask as an_ask
@@ -142,4 +143,11 @@ class WorkflowMachine(TurnsMachine):
 
 
 TestWorkflows = WorkflowMachine.TestCase
-TestWorkflows.settings = settings(max_examples=80, stateful_step_count=50)
+TestWorkflows.settings = settings(max_examples=40, stateful_step_count=50)
+
+
+@pytest.mark.load  # a quarter of a minute
+def test_the_same_at_length() -> None:
+    run_state_machine_as_test(
+        WorkflowMachine, settings=settings(max_examples=400, stateful_step_count=50)
+    )

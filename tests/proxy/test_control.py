@@ -1,5 +1,6 @@
 """Control: an operator's commands, carried out on a running process's objects or on its home."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -355,6 +356,35 @@ def test_what_may_still_be_done_is_not_done_twice(tmp_path: Path) -> None:
 
     assert "may still do" in answered["error"]
     assert len(KeyRing(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [("keys.list", "within 0.05 s; if pid {pid} hangs"), ("keys.revoke", "do what was asked; if")],
+)
+def test_one_that_hangs_is_named_with_what_ends_it(
+    command: str, expected: str, tmp_path: Path
+) -> None:
+    done = threading.Event()
+    with locked(tmp_path), listening(tmp_path, lambda _: assert_set(done)):
+        answered = ask_about_keys(tmp_path, {"command": command, "id": "k"}, seconds=0.05)
+        done.set()
+
+    assert expected.format(pid=os.getpid()) in answered["error"]
+    assert f"`kill -9 {os.getpid()}` ends it" in answered["error"]
+
+
+def test_one_with_a_full_line_of_commands_hangs_too(tmp_path: Path) -> None:
+    with ExitStack() as waiting, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / CONTROL_NAME))
+        listener.listen(0)
+        for _ in range(3):
+            peer = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            peer.setblocking(False)
+            peer.connect_ex(str(tmp_path / CONTROL_NAME))
+
+        with pytest.raises(NoAnswer):
+            ask(tmp_path, {"command": "keys.list"}, 0.05)
 
 
 def assert_set(event: threading.Event) -> None:

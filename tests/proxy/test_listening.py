@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from proxy.config import Config, Server
-from proxy.listening import adopt, fits, moved_to, url
+from proxy.errors import ConfigError, PortTaken
+from proxy.listening import adopt, fits, listen, moved_to, url
 
 HOST = "127.0.0.1"
 
@@ -43,3 +44,18 @@ async def test_who_serves_on_a_passed_socket_is_judged_by_its_address() -> None:
 
             assert (config.server.host, config.server.port) == ("0.0.0.0", port)
             assert url(listening) == f"http://0.0.0.0:{port}"
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "256.0.0.1"])
+def test_an_address_that_is_none_here_is_blamed_on_the_host(host: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        listen(Server(host=host, port=0))
+
+    assert caught.value.key == "server.host"
+
+
+def test_a_taken_port_is_told_from_other_troubles() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=rf"^server\.port: cannot listen on {HOST}:{port}: "):
+            listen(Server(host=HOST, port=port))

@@ -52,6 +52,13 @@ def test_how_a_turn_ended_stands_there_with_its_status(record: TurnRecord, said:
     assert f" {said} " in line(record, 120)
 
 
+def test_what_is_not_known_stays_blank_on_a_terminal() -> None:
+    record = replace(TURN, model=None, account=None, move=None, usage=Usage())
+
+    assert line(record, 80).split()[3:] == ["completed", "12.3", "s"]
+    assert "?" in line(record, None)
+
+
 def test_a_long_turn_is_counted_in_whole_seconds() -> None:
     assert " 600 s " in line(replace(TURN, total_ms=600_000.0), 80)
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
 from proxy.cli import app
 from proxy.config import load
+from proxy.home import locked
 from proxy.keys import KeyRing
 from proxy.operate import show_log
 from proxy.outbox import Outcome
@@ -155,7 +156,10 @@ def test_the_log_as_json_has_everything(home: Path) -> None:
 def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with journal(home, *(replace(PLAIN, total_ms=float(x)) for x in range(5))) as store:
+    with (
+        journal(home, *(replace(PLAIN, total_ms=float(x)) for x in range(5))) as store,
+        locked(home),
+    ):
         pauses: list[float] = []
 
         def pause(seconds: float) -> None:
@@ -169,6 +173,46 @@ def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
 
     assert code == 0
     assert shown == [3, 4, *(100, 101, 102, 103) * 2]
+
+
+def test_what_a_turnlane_wrote_last_is_followed_to_its_end(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with journal(home, PLAIN) as store, ExitStack() as running:
+        running.enter_context(locked(home))
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 1:
+                store.append([replace(PLAIN, total_ms=7.0)])
+                running.close()
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+
+        show_log(home, lines=2, follow=True, as_json=True, pause=pause)
+    shown = [json.loads(line)["total_ms"] for line in capsys.readouterr().out.splitlines()]
+
+    assert shown == [0, 7]
+
+
+def test_a_home_where_nothing_runs_is_read_without_a_trace(home: Path) -> None:
+    with journal(home, PLAIN):
+        pass
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    shown = turnlane(home, "log")
+
+    assert len(shown.stdout.splitlines()) == 2
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+@pytest.mark.parametrize(("columns", "last"), [("80", "in/cached/out account"), ("200", "account")])
+def test_the_log_is_as_wide_as_columns_says(columns: str, last: str, home: Path) -> None:
+    runner = CliRunner(env={"TURNLANE_HOME": str(home), "COLUMNS": columns})
+    titles = runner.invoke(app, ["log"], catch_exceptions=False).stdout
+
+    assert titles.rstrip().endswith(last)
+    assert ("transport" in titles) is (columns == "200")
 
 
 def test_without_a_journal_the_log_is_empty(home: Path) -> None:

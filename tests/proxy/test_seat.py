@@ -160,7 +160,8 @@ async def test_a_refusal_is_said_with_its_reason(
 async def test_nobody_is_displaced_without_a_word(
     config: Config, autojump_clock: MockClock
 ) -> None:
-    expected = rf"in use by the process with pid {os.getpid()}$"
+    pid = os.getpid()
+    expected = rf"pid {pid}, which does not answer; if pid {pid} hangs, `kill -9 {pid}` ends it"
     with locked(config.home), pytest.raises(HomeTaken, match=expected):
         async with open_seat(config, Launch()):
             pytest.fail("two sit here")
