@@ -15,7 +15,7 @@ from proxy.codex.note import NOTE_NAME
 from proxy.errors import ConfigError
 from proxy.home import LOCK_NAME
 from proxy.keys import KEYS_NAME
-from proxy.look.finding import Finding, Patient, good, specs_of, warning, wrong
+from proxy.look.finding import Finding, Patient, editing, good, specs_of, warning, wrong
 from proxy.store import JOURNAL_NAME
 
 FEW_FILES: Final = 4096
@@ -37,12 +37,13 @@ def inside(patient: Patient) -> Iterator[Finding]:
     yield _lock(patient)
     yield _port(patient)
     yield _files(patient)
+    yield _journal(patient)
 
 
 def _config(patient: Patient) -> Iterator[Finding]:
     config = patient.config
     if isinstance(config, ConfigError):
-        yield wrong("config", str(config), f"$EDITOR {patient.file}" if patient.file else None)
+        yield wrong("config", str(config), editing(patient.file) if patient.file else None)
     else:
         yield good("config", str(patient.file or "no file, so every default"))
 
@@ -145,6 +146,14 @@ def _files(patient: Patient) -> Finding:
     if most is not None and most < FEW_FILES:
         return warning("files", f"only {most} files may be open", f"ulimit -Hn {FEW_FILES}")
     return good("files", "enough files may be open")
+
+
+def _journal(patient: Patient) -> Finding:
+    problem = patient.seen.journal_problem
+    if problem is None:
+        return good("journal", "it can be read, or is not there yet")
+    journal = patient.home / JOURNAL_NAME
+    return wrong("journal", problem, f"mv {journal} {journal}.away, then start turnlane anew")
 
 
 def most_files() -> int | None:

@@ -48,12 +48,30 @@ def test_nothing_is_wrong_where_all_is_well(home: Path) -> None:
 
 
 def test_a_wrong_configuration_is_named_by_its_key_and_its_file(home: Path) -> None:
-    file = Path("/etc/turnlane.toml")
+    file = put(home.parent / "turnlane.toml")
     found = bad(inside(patient(home, config=BROKEN, file=file)), "config")
 
     assert found == [(Level.WRONG, "server.port: must be a number", f"$EDITOR {file}")]
     ((_, _, mend),) = bad(inside(patient(home, config=BROKEN)), "config")
     assert mend is None
+
+
+def test_no_editor_is_recommended_for_what_is_no_file(home: Path) -> None:
+    ((_, _, missing),) = bad(inside(patient(home, config=BROKEN, file=home / "x")), "config")
+    ((_, _, folder),) = bad(inside(patient(home, config=BROKEN, file=home)), "config")
+
+    assert (missing, folder) == (
+        f"look at it first: ls -ld {home}/x",
+        f"look at it first: ls -ld {home}",
+    )
+
+
+def test_a_journal_that_cannot_be_read_is_wrong(home: Path) -> None:
+    found = bad(inside(patient(home, seen=seen(journal_problem="journal: broken"))), "journal")
+
+    ((level, said, mend),) = found
+    assert (level, said) == (Level.WRONG, "journal: broken")
+    assert f"mv {home}/" in (mend or "")
 
 
 def test_the_file_of_a_good_configuration_is_named(home: Path) -> None:
