@@ -35,11 +35,14 @@ def _neighbours(patient: Patient) -> Iterator[Finding]:
         return
     running = patient.seen.running or {}
     ours = {running.get("pid"), *(each["pid"] for each in running.get("draining", []))}
-    if others := " ".join(str(each.pid) for each in found if each.pid not in ours):
+    others = [x for x in found if x.pid not in ours and str(x.pid) != patient.seen.held_by]
+    if others:
+        named = "; ".join(map(str, others))
+        pids = ",".join(str(each.pid) for each in others)
         yield warning(
             "others",
-            f"more turnlanes run, and limits hold for each by itself: pid {others}",
-            f"kill {others}, unless they are meant to be there",
+            f"more turnlanes run, and limits hold for each by itself: {named}",
+            f"look at it first: ps -p {pids}",
         )
     else:
         yield good("others", "no other turnlane of this user")

@@ -51,8 +51,15 @@ def test_other_turnlanes_are_named_and_one_that_still_ends_is_ours(home: Path) -
 
     ((level, said, mend),) = bad(outside(asked), "others")
     assert level is Level.WARNING
-    assert said.endswith("pid 9 10")
-    assert mend == "kill 9 10, unless they are meant to be there"
+    assert said.endswith("pid 9; pid 10")
+    assert mend == "look at it first: ps -p 9,10"
+
+
+def test_one_that_holds_this_home_and_hangs_is_no_other_turnlane(home: Path) -> None:
+    hung = seen(None, held_by="9")
+    asked = patient(home, seen=hung, neighbours=lambda: [Neighbour(pid=9)])
+
+    assert bad(outside(asked), "others") == []
 
 
 def test_a_list_of_processes_that_cannot_be_read_is_no_empty_one(home: Path) -> None:
