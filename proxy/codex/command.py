@@ -134,7 +134,7 @@ def off(place: Place) -> int:
         said = disconnect(place.files, place.home)
     except (RoutingError, OSError) as error:
         return _failed(with_leftover(place.files, place.home, place.codex, error))
-    if not noted and (lines := leftover(place.files, place.codex)):
+    if lines := leftover(place.files, place.codex, root_key=not noted):
         return _failed(RoutingError(f"`turnlane codex on` did not write this: {lines}"))
     typer.echo(said)
     return 0

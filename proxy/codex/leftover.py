@@ -10,12 +10,13 @@ from proxy.codex.reading import BUILT_IN, OURS, is_local
 from proxy.errors import RoutingError
 
 
-def leftover(files: Files, where: Path) -> str | None:
-    """Which line of the configuration in Codex's home is to be removed by its owner, if one is."""
+def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
+    """Which line of the configuration in Codex's home is to be removed by its owner, if one is.
+    Without `root_key` that one is what its owner had before."""
     reading, config = read_codex(files, where), where / CONFIG_NAME
     if reading.url is None or not is_local(reading.url):
         return None
-    if reading.provider not in {BUILT_IN, OURS}:
+    if reading.provider not in ({BUILT_IN, OURS} if root_key else {OURS}):
         return None
     key = KEY if reading.provider == BUILT_IN else "model_provider"
     try:

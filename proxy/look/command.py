@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -42,10 +42,7 @@ def show_status(home: Path, *, json: bool) -> int:
     else:
         console = Console(highlight=False)
         blocks = "▇▁" if console.encoding.startswith("utf") else "#."
-        with console.capture() as shown:
-            console.print(screen(seen, None, columns=console.width, blocks=blocks))
-        for line in shown.get().splitlines():
-            typer.echo(line.rstrip())
+        _print_trimmed(screen(seen, None, columns=console.width, blocks=blocks), console)
     return 0 if seen.serving else 1
 
 
@@ -86,7 +83,14 @@ def show_finding(finding: Finding, console: Console) -> None:
     line.add_column(min_width=_ABOUT_CELLS, style="dim")
     line.add_column(overflow="fold")
     line.add_row(Text(mark, style), Text(finding.about), Text(finding.said))
-    console.print(line)
+    _print_trimmed(line, console)
     if finding.mend is not None:
         mend = Text.assemble(f"{'':{_MEND_CELLS}}", ("-> ", "dim"), (finding.mend, "bold"))
         console.print(mend, soft_wrap=True)
+
+
+def _print_trimmed(what: RenderableType, console: Console) -> None:
+    """Without the blanks up to the width of the table, which are in the way in a file."""
+    with console.capture() as shown:
+        console.print(what)
+    console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())

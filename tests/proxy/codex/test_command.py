@@ -300,6 +300,17 @@ def test_off_names_the_line_that_it_did_not_write(text: str, line: int, homes: H
     assert homes.config.read_text() == text
 
 
+def test_off_names_a_provider_that_is_left_when_the_key_is_put_back(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    text = provided("turnlane", URL)
+    homes.config.write_text(f'{KEY} = "{URL}"\n{text}')
+    done = codex(homes, "off")
+
+    assert done.exit_code == 1
+    assert f"remove line 1 of {homes.config}" in done.stderr
+    assert homes.config.read_text() == text
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -481,6 +492,28 @@ async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None
     assert seen["note"]["agrees"]
     assert seen["adoption"]["state"] != "not-applicable"
     assert after["url"] == seen["url"]
+
+
+async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet: None) -> None:
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            running = await serving(nursery, homes)
+            await trio.to_thread.run_sync(codex, homes, "on")
+            before = await trio.to_thread.run_sync(shown, homes)
+            KeyRing(homes.home).add("desk")
+            after = await trio.to_thread.run_sync(shown, homes)
+            running.admission.close_door(SECONDS)
+
+    assert (before["way"], before["serving"]) == ("here", True)
+    assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
+
+
+def test_show_says_that_nobody_serves(homes: Homes) -> None:
+    turn_on(place(homes), closed_port())
+    seen = shown(homes)
+
+    assert (seen["way"], seen["answered"], seen["serving"]) == ("nobody", "nobody", False)
+    assert "where no turnlane answers" in codex(homes, "show").stdout
 
 
 async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
