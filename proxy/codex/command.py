@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from proxy.codex.adoption import Adoption, State
-from proxy.codex.course import Way, course
+from proxy.codex.course import course
 from proxy.codex.edit import KEY
 from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk, Files
@@ -239,14 +239,10 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
 
 def _way_lines(shown: Mapping[str, Any]) -> list[str]:
     """Whether that works."""
-    if shown["way"] is Way.HERE:
-        said = "goes through turnlane" if shown["serving"] else "points at turnlane; none serves"
-        return [f"which means    it {said}"]
-    return [f"which means    it {shown['said']}"] + (
-        []
-        if shown["mend"] in {None, "turnlane codex show"}
-        else [f"what helps     {shown['mend']}"]
-    )
+    lines = [f"which means    it {shown['said']}"]
+    if shown["mend"] not in {None, "turnlane codex show"}:
+        lines.append(f"what helps     {shown['mend']}")
+    return lines
 
 
 def _adoption_lines(found: Mapping[str, Any]) -> list[str]:

@@ -107,8 +107,8 @@ def _said(way: Way, sight: Sight) -> str:
         case Way.ELSEWHERE:
             strange = sight.answered is Answerer.OTHER
             return f"goes to {url}" + (", which is no turnlane" if strange else "")
-        case Way.UNREADABLE:
-            return f"its configuration cannot be read: {sight.reading.problem}"
+        case _:
+            return f"has a configuration that cannot be read: {sight.reading.problem}"
 
 
 def _mend(way: Way, sight: Sight) -> str | None:
@@ -121,13 +121,14 @@ def _mend(way: Way, sight: Sight) -> str | None:
         case Way.NOBODY if sight.answered is Answerer.OTHER or sight.held:
             return "turnlane codex off"
         case Way.NOBODY:
-            port = urlsplit(sight.reading.url or "").port
+            port = urlsplit(sight.reading.url or "").port or 80
             return f"turnlane serve --port {port}, or turnlane codex off"
         case Way.ANOTHER:
             return "set TURNLANE_HOME to its home" if sight.here is None else connect
         case Way.PROVIDER:
             return "turnlane codex show"
         case Way.ELSEWHERE:
-            return connect if sight.here is not None else "turnlane serve --codex"
+            none_here = sight.here is None and not sight.keys  # `--codex` has no place for one
+            return "turnlane serve --codex" if none_here else connect
         case _:
             return None

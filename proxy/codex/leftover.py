@@ -1,5 +1,6 @@
 """Leftover: what leads Codex to this machine and stands in no note that can be used."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from proxy.codex.edit import KEY, lines_setting
@@ -19,10 +20,9 @@ def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
     if reading.provider not in ({BUILT_IN, OURS} if root_key else {OURS}):
         return None
     key = KEY if reading.provider == BUILT_IN else "model_provider"
-    try:
+    numbers: tuple[int, ...] = ()
+    with suppress(OSError):
         numbers = lines_setting(files.read(files.resolve(config)) or b"", key)
-    except OSError:
-        numbers = ()
     line = f"line {numbers[0]} of {config}" if numbers else f"{key} from {config}"
     return f"remove {line}, which leads Codex to {reading.url}"
 

@@ -500,12 +500,20 @@ async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet:
             running = await serving(nursery, homes)
             await trio.to_thread.run_sync(codex, homes, "on")
             before = await trio.to_thread.run_sync(shown, homes)
+            said = await trio.to_thread.run_sync(codex, homes, "show")
             KeyRing(homes.home).add("desk")
             after = await trio.to_thread.run_sync(shown, homes)
             running.admission.close_door(SECONDS)
 
     assert (before["way"], before["serving"]) == ("here", True)
+    assert "which means    it goes through turnlane\n" in said.stdout
     assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
+
+
+def test_show_says_that_codex_refuses_a_profile(homes: Homes) -> None:
+    homes.config.write_text('profile = "work"\n')
+
+    assert "profile        'work': Codex 0.171 refuses" in codex(homes, "show").stdout
 
 
 def test_show_says_that_nobody_serves(homes: Homes) -> None:

@@ -70,6 +70,12 @@ def provider(name: str, url: str) -> Reading:
         (Sight(reading=root(OTHER_URL), here=HERE, answered=X), Way.ELSEWHERE, "turnlane codex on"),
         (Sight(reading=root(FAR), here=HERE, keys=True), Way.ELSEWHERE, "turnlane codex show"),
         (Sight(reading=Reading()), Way.ELSEWHERE, "turnlane serve --codex"),
+        (Sight(reading=Reading(), keys=True), Way.ELSEWHERE, "turnlane codex show"),
+        (
+            Sight(reading=root("http://127.0.0.1/v1"), answered=N),
+            Way.NOBODY,
+            "turnlane serve --port 80, or turnlane codex off",
+        ),
         (Sight(reading=Reading(problem="broken")), Way.UNREADABLE, None),
     ],
 )
