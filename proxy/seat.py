@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from proxy.codex.around import put_back_at_the_end
+from proxy.codex.around import announce, put_back_at_the_end
 from proxy.codex.command import Place
 from proxy.config import Config
 from proxy.drains import Drain, noted, sweep
@@ -88,7 +88,7 @@ async def open_seat(
         listening, config = _listener(config, launch, offer)
         kept.enter_context(listening)
         if offer is not None:
-            await _accept(offer, config, hold)
+            await _accept(offer, config, hold, codex)
         sweep(config.home)
         yield Seat(
             config=config,
@@ -144,11 +144,12 @@ def _listener(
     return listening, moved_to(config, listening)
 
 
-async def _accept(offer: Offer, config: Config, hold: Hold) -> None:
+async def _accept(offer: Offer, config: Config, hold: Hold, codex: Place | None) -> None:
     """Take the home over. What fails in a start fails in the rehearsal, while the other one still
     serves. Raises ConfigError."""
     async with open_runtime(config):
         pass
+    announce(codex)
     if not await offer.commit():
         logger.warning("the turnlane that was here is gone without a word")
     await _wait_held(hold, LOCK_SECONDS)

@@ -10,15 +10,19 @@ import msgspec
 import typer
 
 from proxy.codex.adoption import Adoption, State
+from proxy.codex.course import course
 from proxy.codex.edit import KEY
 from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk, Files
-from proxy.codex.note import Note, read_note
-from proxy.codex.probe import base_url, port_of, problem_at, running_url
+from proxy.codex.leftover import leftover, with_leftover
+from proxy.codex.note import NOTE_NAME, Note, read_note
+from proxy.codex.probe import answerer_at, base_url, port_of, problem_at, running_url
 from proxy.codex.processes import Walk
-from proxy.codex.reading import Reading
+from proxy.codex.reading import BUILT_IN, Reading, leads_here
 from proxy.codex.route import connect, disconnect
+from proxy.codex.sight import Asks, look_at
 from proxy.errors import ConfigError, RoutingError
+from proxy.home import holder
 from proxy.keys import KeyRing
 
 _PROVIDER: Final = """\
@@ -43,6 +47,7 @@ class Place:
     files: Files = Disk()  # noqa: RUF009  it has no state
     wall: Callable[[], float] = time.time
     probe: Callable[[int], str | None] = problem_at
+    asks: Asks = answerer_at
     walk: Walk | None = None
 
     def adoption(self, url: str | None = None) -> Adoption:
@@ -50,7 +55,7 @@ class Place:
             self.home,
             self.environment,
             self.wall(),
-            last_turn(self.home, self.wall()),
+            last_turn(self.home, self.wall(), running=url is not None),
             url=url,
             files=self.files,
             walk=self.walk,
@@ -67,11 +72,19 @@ class Place:
 
 def on(place: Place, port: int | None) -> int:
     """Point Codex here, once something of ours answers there."""
+    url = running_url(place.home)
     try:
+        if port is None:
+            port = port_of(url)
         typer.echo(turn_on(place, port))
     except (RoutingError, ConfigError) as error:
         return _failed(error)
-    now = place.adoption()
+    if url is None or port_of(url) != port:
+        _say(f"the turnlane on port {port} has another home than {place.home} (TURNLANE_HOME)")
+    profile = read_codex(place.files, place.codex).profile
+    if profile is not None:
+        _say(f"{place.config} has profile = {profile!r} at its root: Codex 0.171 refuses to start")
+    now = place.adoption(url)
     if now.state is not State.ADOPTED:
         _say(_sentence(now))
     return 0
@@ -84,22 +97,46 @@ def turn_on(place: Place, port: int | None) -> str:
             f"this turnlane wants a key, and {KEY} has no place for one: "
             "`turnlane codex show` prints the provider to use instead"
         )
-    if place.environment.get("CODEX_HOME") and not place.codex.is_dir():
-        raise RoutingError(f"CODEX_HOME is {place.codex}, and that is no directory")
+    if not place.codex.is_dir():
+        named = "CODEX_HOME is" if place.environment.get("CODEX_HOME") else "Codex's home would be"
+        raise RoutingError(
+            f"{named} {place.codex}, and that is no directory: start Codex once, then try again"
+        )
     if port is None:
         port = port_of(running_url(place.home))
     if (problem := place.probe(port)) is not None:
         raise RoutingError(problem)
     value = f"{base_url(port)}/v1"
+    if (by := _by_provider(place, port)) is not None:
+        return by
     return connect(place.files, place.home, place.config, value, place.wall)
+
+
+def _by_provider(place: Place, port: int) -> str | None:
+    """That a provider of its owner's leads here already. Raises RoutingError when one leads away:
+    then the root key would have no effect."""
+    url = base_url(port)
+    reading = read_codex(place.files, place.codex)
+    if reading.problem is not None or reading.provider == BUILT_IN:
+        return None
+    if leads_here(reading.provider, reading.url, url):
+        return f"{place.config} points at {reading.url} already, by model_provider"
+    raise RoutingError(
+        f"your model_provider {reading.provider} decides where Codex goes, so {KEY} would have no "
+        f"effect: set its base_url in {place.config} to {url}/v1, or remove that model_provider"
+    )
 
 
 def off(place: Place) -> int:
     """Put back what stood there; needs neither a running turnlane nor a network."""
     try:
-        typer.echo(disconnect(place.files, place.home))
-    except RoutingError as error:
-        return _failed(error)
+        noted = place.files.read(place.home / NOTE_NAME) is not None
+        said = disconnect(place.files, place.home)
+    except (RoutingError, OSError) as error:
+        return _failed(with_leftover(place.files, place.home, place.codex, error))
+    if lines := leftover(place.files, place.codex, root_key=not noted):
+        return _failed(RoutingError(f"`turnlane codex on` did not write this: {lines}"))
+    typer.echo(said)
     return 0
 
 
@@ -110,7 +147,12 @@ def show(place: Place, *, as_json: bool) -> int:
     except ConfigError as error:
         return _failed(error)
     url = running_url(place.home)
-    reading = read_codex(place.files, place.codex)
+    held = url is not None or holder(place.home) is not None
+    hung = held and url is None
+    sight = look_at(
+        place.files, place.home, place.codex, here=url, held=held, hung=hung, asks=place.asks
+    )
+    reading, found = sight.reading, course(sight)
     shown: dict[str, Any] = {
         "config": str(place.config),
         "problem": reading.problem,
@@ -118,6 +160,12 @@ def show(place: Place, *, as_json: bool) -> int:
         "url": reading.url,
         "note": _note(place, reading),
         "bypasses": reading.bypasses,
+        "profile": reading.profile,
+        "way": found.way,
+        "said": found.said,
+        "mend": found.mend,
+        "answered": found.answered,
+        "serving": url is not None,
         "adoption": asdict(place.adoption(url)),
         "provider": _PROVIDER.format(url=url or base_url(port_of(None))) if keys else None,
     }
@@ -165,6 +213,7 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
         lines.append(f"problem        {shown['problem']}")
     else:
         lines.append(f"Codex goes to  {shown['url'] or 'the provider itself'}")
+        lines += _way_lines(shown)
     note = shown["note"]
     if note is None:
         lines.append("note           none: `turnlane codex on` was not used, or is undone")
@@ -173,6 +222,8 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
     else:
         before = "not set" if note["previous"] is None else note["previous"]
         lines.append(f"note           agrees; before, {KEY} was {before}")
+    if shown["profile"] is not None:
+        lines.append(f"profile        {shown['profile']!r}: Codex 0.171 refuses to start with it")
     lines += [f"bypass         {text}" for text in shown["bypasses"]]
     lines += _adoption_lines(shown["adoption"])
     if shown["provider"] is not None:
@@ -186,6 +237,14 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _way_lines(shown: Mapping[str, Any]) -> list[str]:
+    """Whether that works."""
+    lines = [f"which means    it {shown['said']}"]
+    if shown["mend"] not in {None, "turnlane codex show"}:
+        lines.append(f"what helps     {shown['mend']}")
+    return lines
+
+
 def _adoption_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"adoption       {found['state']}: {found['why']}"]
     for title, clients in (("older", found["stale"]), ("unreadable", found["unreadable"])):
@@ -195,7 +254,7 @@ def _adoption_lines(found: Mapping[str, Any]) -> list[str]:
 
 def _sentence(found: Adoption) -> str:
     named = ", ".join(f"{x.pid} ({x.kind})" for x in (*found.stale, *found.unreadable))
-    return f"{found.state}: {found.why}" + (f": {named}" if named else "")
+    return found.why + (f": {named}" if named else "")
 
 
 def _failed(error: Exception) -> int:

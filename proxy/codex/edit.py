@@ -4,6 +4,7 @@ A new key is put on a line of its own at the top: there it is in the root table 
 A replaced one is read again and compared; an edit that would change anything else is refused.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
@@ -53,6 +54,13 @@ def lines_with(content: bytes, value: str) -> tuple[int, ...]:
     """The numbers of the lines, from 1, in which a value stands; also when it is no TOML."""
     lines = content.split(b"\n")
     return tuple(number for number, line in enumerate(lines, 1) if value.encode() in line)
+
+
+def lines_setting(content: bytes, key: str) -> tuple[int, ...]:
+    """The numbers of the lines, from 1, that set a bare key; also when it is no TOML."""
+    begin = re.compile(rb"\s*" + key.encode() + rb"\s*=")
+    lines = content.split(b"\n")
+    return tuple(number for number, line in enumerate(lines, 1) if begin.match(line))
 
 
 def _text(content: bytes | None) -> tuple[str, str]:

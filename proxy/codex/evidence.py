@@ -10,7 +10,7 @@ from proxy.codex.note import Note, read_note
 from proxy.codex.processes import Found, Walk, find_clients
 from proxy.codex.reading import Reading, is_local, is_same_place, read_config
 from proxy.errors import ConfigError, RoutingError
-from proxy.past import past_of
+from proxy.past import past_of, past_on_disk
 
 CONFIG_NAME = "config.toml"
 PROFILE_SUFFIX = ".config.toml"
@@ -56,16 +56,17 @@ def adoption(
     return judge(evidence)
 
 
-def last_turn(home: Path, wall: float) -> float | None:
-    """When the newest turn began of a client that has threads, as Codex does."""
+def last_turn(home: Path, wall: float, *, running: bool = True) -> float | None:
+    """When the newest turn began of a client that has threads, as Codex does. One that is known
+    not to answer is not asked."""
     try:
-        return past_of(home, wall).last_turn
+        return (past_of if running else past_on_disk)(home, wall).last_turn
     except ConfigError:
         return None
 
 
-def read_codex(files: Files, where: Path) -> Reading:
-    """The configuration and the profiles beside it."""
+def read_codex(files: Files, where: Path, here: str | None = None) -> Reading:
+    """The configuration and the profiles beside it; `here` as for `read_config`."""
     try:
         content = files.read(files.resolve(where / CONFIG_NAME))
         profiles = {
@@ -74,7 +75,7 @@ def read_codex(files: Files, where: Path) -> Reading:
         }
     except OSError as error:
         return Reading(problem=str(error))
-    return read_config(content, profiles)
+    return read_config(content, profiles, here)
 
 
 def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Routing:

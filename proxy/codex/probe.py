@@ -1,6 +1,7 @@
 """Probe: whether what listens on a port is a turnlane, and where the one of a home listens."""
 
 import http.client
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -19,6 +20,14 @@ _REACHED_AT: Final = MappingProxyType({"0.0.0.0": HOST, "::": "::1"})
 """Where one that listens on every address is asked."""
 
 
+class Answerer(StrEnum):
+    """Who answers at an address."""
+
+    TURNLANE = "turnlane"
+    OTHER = "other"
+    NOBODY = "nobody"
+
+
 def base_url(port: int) -> str:
     return f"http://{HOST}:{port}"
 
@@ -31,6 +40,16 @@ def problem_with(url: str) -> str | None:
 
 def problem_at(port: int, host: str = HOST) -> str | None:
     """Why Codex may not be pointed at a port; None when a turnlane answers there."""
+    return _asked(port, host)[1]
+
+
+def answerer_at(url: str) -> Answerer:
+    """Who answers at a base URL of this machine."""
+    split = urlsplit(url)
+    return _asked(split.port or 80, split.hostname or HOST)[0]
+
+
+def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
     host = _REACHED_AT.get(host, host)
     connection = http.client.HTTPConnection(host, port, timeout=PROBE_SECONDS)
     try:
@@ -39,14 +58,16 @@ def problem_at(port: int, host: str = HOST) -> str | None:
             connection.getresponse().read(_MOST_BYTES), type=dict[str, Any]
         )
     except (OSError, http.client.HTTPException) as error:
-        return f"no turnlane answers on {host}:{port} ({error}); start it with `turnlane serve`"
+        problem = f"no turnlane answers on {host}:{port} ({error}); start it with `turnlane serve`"
+        talks = isinstance(error, http.client.HTTPException)
+        return Answerer.OTHER if talks else Answerer.NOBODY, problem
     except msgspec.DecodeError:
         answer = {}
     finally:
         connection.close()
     if answer.get("service") != "turnlane":
-        return f"what answers on {host}:{port} is no turnlane"
-    return None
+        return Answerer.OTHER, f"what answers on {host}:{port} is no turnlane"
+    return Answerer.TURNLANE, None
 
 
 def running_url(home: Path) -> str | None:

@@ -10,6 +10,8 @@ from proxy.codex.edit import KEY, NotToml, parse
 from proxy.config import is_loopback
 
 BUILT_IN: Final = "openai"
+OURS: Final = "turnlane"
+"""The provider that `turnlane codex show` prints."""
 _ANYWHERE: Final = frozenset({"0.0.0.0", "::"})
 """What a listener on every address is configured as."""
 
@@ -23,12 +25,17 @@ class Reading:
     value: object = None
     """Of the root key, whether or not it is what decides."""
     provider: str = BUILT_IN
+    profile: object = None
+    """In the root table: Codex 0.171 refuses to start with one, older versions let it decide."""
     url: str | None = None
     bypasses: tuple[str, ...] = ()
 
 
-def read_config(content: bytes | None, profiles: Mapping[str, bytes]) -> Reading:
-    """`profiles` are the files `NAME.config.toml` beside it, by name."""
+def read_config(
+    content: bytes | None, profiles: Mapping[str, bytes], here: str | None = None
+) -> Reading:
+    """`profiles` are the files `NAME.config.toml` beside it, by name; `here` is the base URL of
+    turnlane, where it is known: what leads there bypasses nothing."""
     try:
         table = parse(content)
     except NotToml as error:
@@ -36,11 +43,15 @@ def read_config(content: bytes | None, profiles: Mapping[str, bytes]) -> Reading
     provider = table.get("model_provider", BUILT_IN)
     if not isinstance(provider, str):
         return Reading(problem="its model_provider is no string", value=table.get(KEY))
+    value = table.get(KEY)
+    if value is not None and not isinstance(value, str):
+        return Reading(problem=f"its {KEY} is no string, so Codex does not start", value=value)
     return Reading(
-        value=table.get(KEY),
+        value=value,
         provider=provider,
+        profile=table.get("profile"),
         url=_url(table, provider),
-        bypasses=(*_selected(table, provider), *_profiles(table, profiles)),
+        bypasses=(*_selected(table, provider, here), *_profiles(table, profiles)),
     )
 
 
@@ -66,12 +77,21 @@ def _url(table: Mapping[str, Any], provider: str) -> str | None:
     return url if isinstance(url, str) else None
 
 
-def _selected(table: Mapping[str, Any], provider: str) -> Iterator[str]:
-    if provider != BUILT_IN:
-        where = _url(table, provider) or "a place of its own"
+def _selected(table: Mapping[str, Any], provider: str, here: str | None) -> Iterator[str]:
+    url = _url(table, provider)
+    if provider != BUILT_IN and not leads_here(provider, url, here):
+        where = url or "a place of its own"
         yield f'model_provider = "{provider}" leads to {where}; {KEY} has no say in it'
-    if (profile := table.get("profile")) is not None:
-        yield f"profile = {profile!r}: some versions of Codex let it decide, others refuse to start"
+
+
+def leads_here(provider: str, url: str | None, here: str | None) -> bool:
+    """Whether a provider is one to turnlane: by its address, or by the name that `turnlane codex
+    show` gives it where no address is known."""
+    if url is None:
+        return False
+    if here is not None:
+        return is_same_place(url, f"{here}/v1")
+    return provider == OURS and is_local(url)
 
 
 def _profiles(table: Mapping[str, Any], files: Mapping[str, bytes]) -> Iterator[str]:

@@ -10,6 +10,7 @@ went: what it finds decides, so it may be done at any time and any number of tim
 """
 
 import hashlib
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 
 from proxy.codex.edit import KEY, NotToml, lines_with, parse, with_value, without_value
 from proxy.codex.files import Files, beside
-from proxy.codex.note import NOTE_NAME, Note, drop_note, held, keep_note, read_note
+from proxy.codex.note import LOCK_NAME, NOTE_NAME, Note, drop_note, held, keep_note, read_note
 from proxy.errors import RoutingError
 
 
@@ -40,7 +41,7 @@ def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[
             _write(files, home, config, value, wall)
             return f"{config} now points at {value}"
     except OSError as error:
-        raise RoutingError(f"{config} cannot be changed: {error}") from error
+        raise RoutingError(f"{config} cannot be changed: {_why(error)}") from error
 
 
 def disconnect(files: Files, home: Path) -> str:
@@ -55,7 +56,7 @@ def disconnect(files: Files, home: Path) -> str:
                 return "turnlane has not connected Codex; nothing to put back"
             return _restore(files, home, note)
     except OSError as error:
-        raise RoutingError(f"it cannot be put back: {error}") from error
+        raise RoutingError(f"it cannot be put back: {_why(error)}") from error
 
 
 def settle(files: Files, home: Path) -> None:
@@ -144,7 +145,7 @@ def _restore_one(files: Files, path: Path, note: Note) -> str:
     except NotToml as error:
         numbers = lines_with(current, note.value)
         if not numbers:  # nothing of ours is in it
-            return f"{path} is not TOML, but {note.value} is not in it"
+            return f"{path} is not TOML ({error}), but {note.value} is not in it"
         raise NotToml(_by_hand(path, note, numbers, error)) from error
     return f"{path} was changed meanwhile: only its {KEY} is as before, the rest is left"
 
@@ -178,6 +179,15 @@ def _value(files: Files, config: Path) -> object:
         return parse(files.read(files.resolve(config))).get(KEY)
     except NotToml:
         return None
+
+
+def _why(error: OSError) -> str:
+    """What is written beside a file is nobody's business; its folder is."""
+    named = os.fsdecode(error.filename or "")
+    if not isinstance(error, PermissionError) or not named.endswith((".turnlane", LOCK_NAME)):
+        return str(error)
+    folder = Path(named).parent
+    return f"nothing can be written in {folder}; let yourself do so (chmod u+rwx {folder})"
 
 
 def _hash(content: bytes) -> str:

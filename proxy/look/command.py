@@ -3,12 +3,13 @@
 import os
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from proxy.look.neighbours import listener_at, neighbours
 from proxy.look.overview import Eyes, as_json, overview
 from proxy.look.reach import reach
 from proxy.look.screen import screen
+from proxy.look.start import hindrance
 
 _MARKS: Final = {
     Level.GOOD: ("ok", "green"),
@@ -33,26 +35,28 @@ _MEND_CELLS: Final = 3 + _ABOUT_CELLS + 1
 
 def show_status(home: Path, *, json: bool) -> int:
     """0 when this turnlane serves, else 1."""
-    seen = overview(home, Eyes(environment=os.environ, wall=time.time))
+    hinders = partial(hindrance, home, os.environ, listener_at)
+    seen = overview(home, Eyes(environment=os.environ, wall=time.time, hindrance=hinders))
     if json:
         typer.echo(msgspec.json.encode(as_json(seen), enc_hook=str).decode())
     else:
         console = Console(highlight=False)
         blocks = "▇▁" if console.encoding.startswith("utf") else "#."
-        console.print(screen(seen, None, columns=console.width, blocks=blocks))
+        _print_trimmed(screen(seen, None, columns=console.width, blocks=blocks), console)
     return 0 if seen.serving else 1
 
 
 def show_doctor(home: Path, config: Config | ConfigError, file: Path | None, *, json: bool) -> int:
     """0 when nothing is wrong; warnings are not."""
+    seen = overview(home, Eyes(environment=os.environ, wall=time.time))
     patient = Patient(
         home=home,
         file=file,
         environment=os.environ,
         config=config,
-        seen=overview(home, Eyes(environment=os.environ, wall=time.time)),
+        seen=seen,
         most_files=most_files(),
-        listener=listener_at,
+        listener=partial(listener_at, hung=seen.held_by),
         neighbours=neighbours,
         reach=reach,
     )
@@ -79,7 +83,14 @@ def show_finding(finding: Finding, console: Console) -> None:
     line.add_column(min_width=_ABOUT_CELLS, style="dim")
     line.add_column(overflow="fold")
     line.add_row(Text(mark, style), Text(finding.about), Text(finding.said))
-    console.print(line)
+    _print_trimmed(line, console)
     if finding.mend is not None:
         mend = Text.assemble(f"{'':{_MEND_CELLS}}", ("-> ", "dim"), (finding.mend, "bold"))
         console.print(mend, soft_wrap=True)
+
+
+def _print_trimmed(what: RenderableType, console: Console) -> None:
+    """Without the blanks up to the width of the table, which are in the way in a file."""
+    with console.capture() as shown:
+        console.print(what)
+    console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())

@@ -58,6 +58,13 @@ def wrong(about: str, said: str, mend: str | None = None) -> Finding:
     return Finding(about=about, level=Level.WRONG, said=said, mend=mend)
 
 
+def editing(file: Path) -> str:
+    """What to do about a file whose content is wrong: no editor helps with what is no file."""
+    if file.is_file():
+        return f"$EDITOR {file}"
+    return f"look at it first: ls -ld {file}"
+
+
 def specs_of(patient: Patient) -> dict[str, AccountSpec]:
     """Every account that is described, by command or in the configuration."""
     try:

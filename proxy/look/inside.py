@@ -15,7 +15,8 @@ from proxy.codex.note import NOTE_NAME
 from proxy.errors import ConfigError
 from proxy.home import LOCK_NAME
 from proxy.keys import KEYS_NAME
-from proxy.look.finding import Finding, Patient, good, specs_of, warning, wrong
+from proxy.look.finding import Finding, Patient, editing, good, specs_of, warning, wrong
+from proxy.look.start import home_problem
 from proxy.store import JOURNAL_NAME
 
 FEW_FILES: Final = 4096
@@ -37,35 +38,26 @@ def inside(patient: Patient) -> Iterator[Finding]:
     yield _lock(patient)
     yield _port(patient)
     yield _files(patient)
+    yield _journal(patient)
 
 
 def _config(patient: Patient) -> Iterator[Finding]:
     config = patient.config
+    upstream = patient.environment.get("TURNLANE_UPSTREAM")
     if isinstance(config, ConfigError):
-        yield wrong("config", str(config), f"$EDITOR {patient.file}" if patient.file else None)
+        yield wrong("config", str(config), editing(patient.file) if patient.file else None)
     else:
-        yield good("config", str(patient.file or "no file, so every default"))
+        where = str(patient.file or "no file, so every default")
+        yield good("config", where + (f"; TURNLANE_UPSTREAM is {upstream}" if upstream else ""))
 
 
 def _home(patient: Patient) -> Iterator[Finding]:
     home = patient.home
-    try:
-        found = home.stat()
-    except FileNotFoundError:
+    if (refused := home_problem(home)) is not None:
+        yield wrong("home", *refused)
+    elif not home.exists():
         yield good("home", f"{home} is not there yet; `turnlane serve` makes it")
-        return
-    except OSError as error:
-        yield wrong("home", f"{home} cannot be looked into: {error.strerror}")
-        return
-    if not stat.S_ISDIR(found.st_mode):
-        yield wrong("home", f"{home} is no directory", "set TURNLANE_HOME to another place")
-    elif found.st_uid != os.getuid():
-        yield wrong(
-            "home", f"{home} belongs to another user", "set TURNLANE_HOME to a place of yours"
-        )
-    elif not os.access(home, os.W_OK | os.X_OK):
-        yield wrong("home", f"{home} cannot be written", f"chmod u+rwx {home}")
-    elif stat.S_IMODE(found.st_mode) & 0o077:
+    elif stat.S_IMODE(home.stat().st_mode) & 0o077:
         yield warning("home", f"others may look into {home}", f"chmod 700 {home}")
     else:
         yield good("home", str(home))
@@ -113,7 +105,7 @@ def _lock(patient: Patient) -> Finding:
         return wrong(
             "lock",
             f"pid {seen.held_by} holds this home and does not answer",
-            f"kill -9 {seen.held_by}, then turnlane serve",
+            f"look at it first: ps -p {seen.held_by}; kill -9 {seen.held_by}, then turnlane serve",
         )
     return good("lock", "free: no turnlane holds this home")
 
@@ -136,8 +128,7 @@ def _port(patient: Patient) -> Finding:
     if taken.pid is not None and str(taken.pid) == patient.seen.held_by:
         return warning("port", f"{where} is kept by that pid {taken.pid}")
     mend = f"turnlane serve --port {server.port + 1}"
-    whom = "a turnlane with another home" if taken.turnlane else "another program"
-    return wrong("port", f"{where} is taken by {whom}{taken.named}", mend)
+    return wrong("port", f"{where} is taken by {taken.whom}{taken.named}", mend)
 
 
 def _files(patient: Patient) -> Finding:
@@ -145,6 +136,14 @@ def _files(patient: Patient) -> Finding:
     if most is not None and most < FEW_FILES:
         return warning("files", f"only {most} files may be open", f"ulimit -Hn {FEW_FILES}")
     return good("files", "enough files may be open")
+
+
+def _journal(patient: Patient) -> Finding:
+    problem = patient.seen.journal_problem
+    if problem is None:
+        return good("journal", "it can be read, or is not there yet")
+    journal = patient.home / JOURNAL_NAME
+    return wrong("journal", problem, f"mv {journal} {journal}.away, then start turnlane anew")
 
 
 def most_files() -> int | None:

@@ -23,6 +23,10 @@ class Listener:
     problem: str | None = None
 
     @property
+    def whom(self) -> str:
+        return "a turnlane with another home" if self.turnlane else "another program"
+
+    @property
     def named(self) -> str:
         """For a sentence: `, pid 7 (python3)`."""
         if self.pid is None:
@@ -32,9 +36,17 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Another process that serves as turnlane does."""
+    """Another process that serves as turnlane does. `home` is its TURNLANE_HOME and `command` its
+    command line, as far as they can be read."""
 
     pid: int
+    home: str | None = None
+    command: str = ""
+
+    def __str__(self) -> str:
+        home = f", TURNLANE_HOME={self.home}" if self.home else ""
+        command = f" ({self.command})" if self.command else ""
+        return f"pid {self.pid}{home}{command}"
 
 
 Connections = Callable[[str], Iterable[Any]]
@@ -42,9 +54,13 @@ Connections = Callable[[str], Iterable[Any]]
 
 
 def listener_at(
-    host: str, port: int, connections: Connections = psutil.net_connections
+    host: str,
+    port: int,
+    connections: Connections = psutil.net_connections,
+    hung: str | None = None,
 ) -> Listener | None:
-    """Who keeps turnlane from listening there, seen by trying; None when nobody does."""
+    """Who keeps turnlane from listening there, seen by trying; None when nobody does. The pid
+    `hung` did not answer and is not asked again."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -55,7 +71,8 @@ def listener_at(
         else:
             return None
     pid = _pid_at(port, connections)
-    return Listener(pid=pid, name=_name(pid), turnlane=problem_at(port, host) is None)
+    answers = str(pid) != hung and problem_at(port, host) is None
+    return Listener(pid=pid, name=_name(pid), turnlane=answers)
 
 
 def neighbours(
@@ -66,13 +83,24 @@ def neighbours(
     try:
         for process in processes():
             try:
-                if process.uids().real == os.getuid() and is_serving(process.cmdline()):
-                    found.append(Neighbour(pid=process.pid))
+                words = process.cmdline() if process.uids().real == os.getuid() else []
+                if is_serving(words):
+                    found.append(_neighbour(process, words))
             except psutil.Error:
                 continue  # it has ended, or is nobody's business
     except (psutil.Error, OSError):
         return None
     return [each for each in found if each.pid != os.getpid()]
+
+
+def _neighbour(process: psutil.Process, words: list[str]) -> Neighbour:
+    try:
+        home = process.environ().get("TURNLANE_HOME")
+    except (psutil.Error, OSError):
+        home = None
+    start = next(n for n, word in enumerate(words) if word == "serve")
+    command = " ".join(["turnlane", *words[start:]])
+    return Neighbour(pid=process.pid, home=home, command=command)
 
 
 def is_serving(words: list[str]) -> bool:

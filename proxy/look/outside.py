@@ -5,10 +5,14 @@ from typing import Any, Final
 
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.adoption import State
+from proxy.codex.course import Way
 from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
 from proxy.codex.files import Disk
-from proxy.errors import ConfigError
-from proxy.look.finding import Finding, Level, Patient, good, specs_of, warning, wrong
+from proxy.codex.leftover import with_leftover
+from proxy.codex.note import read_note
+from proxy.errors import ConfigError, RoutingError
+from proxy.look.finding import Finding, Level, Patient, editing, good, specs_of, warning, wrong
+from proxy.look.overview import Overview
 from proxy.upstream.target import CHATGPT_URL, OPENAI_URL
 
 CLOCK_SECONDS: Final = 60.0
@@ -31,11 +35,14 @@ def _neighbours(patient: Patient) -> Iterator[Finding]:
         return
     running = patient.seen.running or {}
     ours = {running.get("pid"), *(each["pid"] for each in running.get("draining", []))}
-    if others := " ".join(str(each.pid) for each in found if each.pid not in ours):
+    others = [x for x in found if x.pid not in ours and str(x.pid) != patient.seen.held_by]
+    if others:
+        named = "; ".join(map(str, others))
+        pids = ",".join(str(each.pid) for each in others)
         yield warning(
             "others",
-            f"more turnlanes run, and limits hold for each by itself: pid {others}",
-            f"kill {others}, unless they are meant to be there",
+            f"more turnlanes run, and limits hold for each by itself: {named}",
+            f"look at it first: ps -p {pids}",
         )
     else:
         yield good("others", "no other turnlane of this user")
@@ -48,18 +55,37 @@ def _codex(patient: Patient) -> Iterator[Finding]:
             "Codex", f"{where} is not there: Codex was never started, or CODEX_HOME is set"
         )
         return
-    reading = read_codex(Disk(), where)
+    reading = read_codex(Disk(), where, seen.url)
     if reading.problem is not None:
-        yield wrong(
-            "Codex", f"{where / CONFIG_NAME}: {reading.problem}", f"$EDITOR {where / CONFIG_NAME}"
-        )
+        file = where / CONFIG_NAME
+        yield wrong("Codex", f"{file}: {reading.problem}", editing(file))
         return
+    if reading.profile is not None:
+        yield warning(
+            "Codex",
+            f"profile = {reading.profile!r}: Codex 0.171 refuses to start with it",
+            f"remove it from the root of {where / CONFIG_NAME}",
+        )
     for bypass in reading.bypasses:
         yield warning("Codex", bypass, "turnlane codex show")
-    routing = seen.routing
-    if routing.state is State.NOT_APPLICABLE:
-        mend = "turnlane codex on" if seen.serving else "turnlane serve --codex"
-        yield warning("Codex", routing.why, mend)
+    try:
+        read_note(Disk(), patient.home)
+    except RoutingError as error:
+        said = with_leftover(Disk(), patient.home, where, error)
+        yield wrong(
+            "Codex", f"turnlane codex off would fail: {error}", str(said).rpartition("; ")[2]
+        )
+    yield from _course(seen)
+
+
+def _course(seen: Overview) -> Iterator[Finding]:
+    routing, found = seen.routing, seen.course
+    if found.way in {Way.NO_KEY, Way.NOBODY}:
+        yield wrong("Codex", f"it {found.said}", found.mend)
+    elif found.way is Way.PROVIDER:
+        return  # it is among what goes another way
+    elif found.way in {Way.ANOTHER, Way.ELSEWHERE}:
+        yield warning("Codex", f"it {found.said}", found.mend)
     elif not seen.serving:
         yield wrong(
             "Codex",

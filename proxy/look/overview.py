@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.codex.adoption import Adoption
-from proxy.codex.evidence import adoption
-from proxy.codex.probe import problem_with
+from proxy.codex.course import Course, course
+from proxy.codex.evidence import adoption, codex_home
+from proxy.codex.files import Disk
+from proxy.codex.probe import answerer_at, problem_with
 from proxy.codex.processes import Walk
+from proxy.codex.sight import Asks, look_at
 from proxy.control import LOOK_SECONDS, NotRunning, ask
 from proxy.errors import ConfigError
 from proxy.home import holder
@@ -25,7 +28,8 @@ REFUSALS_SHOWN: Final = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """`running` is what the process says of itself; None when none answers: then `held_by` is the
-    pid of one that holds the home all the same. `problem` is why it does not serve."""
+    pid of one that holds the home all the same. `problem` is why it does not serve, `hindrance` why
+    `turnlane serve` would not either, where that is known."""
 
     home: Path
     now: float
@@ -34,7 +38,9 @@ class Overview:
     running: Mapping[str, Any] | None
     held_by: str | None
     problem: str | None
+    hindrance: str | None
     routing: Adoption
+    course: Course
     last_hour: LastHour
     journal_problem: str | None
 
@@ -50,6 +56,8 @@ class Eyes:
     environment: Mapping[str, str]
     wall: Callable[[], float]
     probe: Callable[[str], str | None] = problem_with
+    asks: Asks = answerer_at
+    hindrance: Callable[[], str | None] = lambda: None
     walk: Walk | None = None
 
 
@@ -67,6 +75,15 @@ def overview(home: Path, eyes: Eyes) -> Overview:
         journal_problem = None
     except ConfigError as error:
         past, journal_problem = Past(), str(error)
+    sight = look_at(
+        Disk(),
+        home,
+        codex_home(eyes.environment),
+        here=url,
+        held=running is not None or held_by is not None,
+        hung=held_by is not None,
+        asks=eyes.asks,
+    )
     return Overview(
         home=home,
         now=now,
@@ -75,6 +92,8 @@ def overview(home: Path, eyes: Eyes) -> Overview:
         running=running,
         held_by=held_by,
         problem=_problem(home, running, held_by, url, eyes),
+        hindrance=eyes.hindrance() if running is None and held_by is None else None,
+        course=course(sight),
         routing=adoption(home, eyes.environment, now, past.last_turn, url=url, walk=eyes.walk),
         last_hour=past.hour,
         journal_problem=journal_problem,
@@ -90,11 +109,18 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "url": seen.url,
         "home": str(seen.home),
         "held_by": seen.held_by,
-        "routing": asdict(seen.routing),
+        "hindrance": seen.hindrance,
+        "routing": asdict(seen.routing) | routed(seen.course, serving=seen.serving),
         "hour": hour,
         "journal_problem": seen.journal_problem,
         "process": None if seen.running is None else dict(seen.running),
     }
+
+
+def routed(found: Course, *, serving: bool) -> dict[str, Any]:
+    """What a program is told besides the adoption: who has read a configuration says nothing about
+    whether it works."""
+    return {"way": found.way, "answered": found.answered, "serving": serving}
 
 
 def _asked(home: Path, command: str) -> dict[str, Any] | None:

@@ -18,17 +18,19 @@ from proxy import __version__
 from proxy.account_table import account_table, clock_of, span
 from proxy.accounts.pool import AccountStatistics
 from proxy.codex.adoption import Adoption, Client, State
+from proxy.codex.course import Way
 from proxy.look.overview import REFUSALS_SHOWN, Overview
 
 TITLE_CELLS: Final = 10
-_HERE: Final = frozenset({State.SEEN, State.ADOPTED, State.PENDING})
-"""States in which Codex's configuration points at this turnlane."""
+_FAILS: Final = frozenset({Way.NO_KEY, Way.NOBODY})
+"""Codex cannot work."""
+_LEADS_AWAY: Final = frozenset({Way.ANOTHER, Way.PROVIDER, Way.ELSEWHERE})
 _CODEX: Final = {
     State.SEEN: ("goes through turnlane", "bold green"),
     State.ADOPTED: ("goes through turnlane", "bold green"),
     State.PENDING: ("is to be started anew", "bold yellow"),
     State.UNKNOWN: ("not known", "bold yellow"),
-    State.NOT_APPLICABLE: ("does not go through turnlane", "bold yellow"),
+    State.NOT_APPLICABLE: ("not known", "bold yellow"),
 }
 
 Line = tuple[str, Text]
@@ -63,7 +65,11 @@ def _process(seen: Overview) -> Iterator[Line]:
         return
     if running is None:
         yield _line("turnlane", ("not running", "bold red"))
-        yield _help("turnlane serve", "starts it")
+        if seen.hindrance is None:
+            yield _help("turnlane serve", "starts it")
+        else:
+            yield _line("", (f"it could not be started: {seen.hindrance}", "yellow"))
+            yield _help("turnlane doctor", "says what to do")
         return
     process = (f"  pid {running.get('pid')}, up {span(running.get('uptime_seconds', 0))}", "dim")
     if seen.serving:
@@ -78,20 +84,48 @@ def _process(seen: Overview) -> Iterator[Line]:
 
 
 def _codex(seen: Overview) -> Iterator[Line]:
-    found = seen.routing
-    if found.state in _HERE and not seen.serving:
+    found, way = seen.routing, seen.course.way
+    if way is Way.HERE and not seen.serving:
         yield _line("Codex", ("points at turnlane, which does not serve", "bold red"))
         yield _help("turnlane codex off", "lets it work without turnlane")
+        return
+    if way in _FAILS:
+        yield from _fails(seen)
+        return
+    if way is Way.ANOTHER:
+        yield _line("Codex", (seen.course.said, "bold yellow"))
+        yield _help(
+            str(seen.course.mend), "shows what it does" if seen.url is None else "connects it here"
+        )
+        return
+    if way in _LEADS_AWAY:
+        yield _line(
+            "Codex",
+            ("does not go through turnlane", "bold yellow"),
+            (f"  {seen.course.said}", "dim"),
+        )
+        if way is Way.PROVIDER:
+            yield _help("turnlane codex show", "says more")
+        elif seen.serving:
+            yield _help(str(seen.course.mend), "connects it")
         return
     yield _line("Codex", _CODEX[found.state], (f"  {_why(found)}", "dim"))
     if found.stale:
         yield _line("", ("older than the routing, restart: ", "yellow"), _named(found.stale))
     if found.unreadable:
         yield _line("", ("cannot be looked into: ", "yellow"), _named(found.unreadable))
-    if found.state is State.NOT_APPLICABLE and seen.serving:
-        yield _help("turnlane codex on", "connects it")
     if found.state is State.UNKNOWN:
         yield _help("turnlane codex show", "says more")
+
+
+def _fails(seen: Overview) -> Iterator[Line]:
+    yield _line("Codex", (seen.course.said, "bold red"))
+    if seen.course.way is Way.NO_KEY:
+        yield _help("turnlane codex show", "prints the provider that has a place for one")
+        return
+    if seen.serving:
+        yield _help(str(seen.course.mend).partition(",")[0], "connects it")
+    yield _help("turnlane codex off", "lets it work without turnlane")
 
 
 def _why(found: Adoption) -> str:
@@ -163,7 +197,8 @@ def _many(count: int, noun: str) -> str:
 
 
 def _where(seen: Overview) -> Iterator[Line]:
-    yield _line("log", ("turnlane log --follow", "bold"), ("  each turn and refusal", "dim"))
+    command = "turnlane log" if seen.running is None else "turnlane log --follow"
+    yield _line("log", (command, "bold"), ("  each turn and refusal", "dim"))
     if seen.url is not None:
         yield _line("page", f"{seen.url}/status", ("  all of this as JSON", "dim"))
     yield _line("home", str(seen.home))

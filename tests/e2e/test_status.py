@@ -121,7 +121,8 @@ async def test_what_a_killed_one_left_fools_nobody(upstream: Upstream, home: Pat
     assert (code, seen["serving"], seen["process"]) == (1, False, None)
     assert (seen["hour"]["turns"], seen["journal_problem"]) == (1, None)
     assert found["lock"]["level"] == "good"
-    assert found["Codex"]["mend"] == "turnlane serve, or turnlane codex off"
+    serve_again = f"turnlane serve --port {child.port}, or turnlane codex off"
+    assert found["Codex"]["mend"] == serve_again
 
 
 async def test_a_lock_file_that_names_a_living_process_fools_nobody(home: Path) -> None:

@@ -11,6 +11,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proxy.codex.around import HEIR_NAME
+from proxy.codex.command import Place
+from proxy.codex.note import read_note
+from proxy.codex.route import connect
 from proxy.config import Config, Server, UpstreamSettings
 from proxy.drains import drains
 from proxy.errors import ConfigError, HomeTaken
@@ -27,6 +31,7 @@ from proxy.handover import (
 from proxy.home import bind_unix, locked
 from proxy.launch import Launch
 from proxy.seat import Seat, open_seat
+from tests.proxy.codex.kit import URL, WALL, Homes
 
 SECONDS = 10.0
 TAKING_OVER = Launch(take_over=True)
@@ -69,6 +74,43 @@ async def test_the_next_one_has_the_same_listener_and_the_lock(
 
     with locked(config.home):
         assert drains(config.home) == []
+
+
+@pytest.mark.parametrize("codex", ["connects", "does not", "connects another"])
+async def test_codex_stays_connected_while_the_home_passes_to_one_that_connects_it_too(
+    codex: str, config: Config, nursery: trio.Nursery
+) -> None:
+    homes = Homes(config.home.parent)
+    homes.codex.mkdir()
+    mine = Place(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
+    other = Place(home=config.home, environment={"CODEX_HOME": str(homes.root / "other")})
+    following = {"connects": mine, "does not": None, "connects another": other}[codex]
+    async with open_seat(config, Launch(), mine) as first:
+        connect(mine.files, mine.home, mine.config, URL, lambda: WALL)
+        connected = homes.config.read_bytes()
+        nursery.start_soon(hand_over, first, [])
+        await wait_all_tasks_blocked()
+        with trio.fail_after(SECONDS):
+            async with open_seat(config, TAKING_OVER, following) as second:
+                await second.ready()
+                kept = homes.config.exists() and homes.config.read_bytes() == connected
+                note = read_note(mine.files, mine.home)
+
+    assert kept is (codex == "connects")
+    assert (note is not None and note.wall == WALL) is kept
+    assert not homes.config.exists()
+    assert not (config.home / HEIR_NAME).exists()
+
+
+async def test_an_heir_that_has_ended_since_is_none(config: Config) -> None:
+    homes = Homes(config.home.parent)
+    homes.codex.mkdir()
+    mine = Place(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
+    async with open_seat(config, Launch(), mine):
+        connect(mine.files, mine.home, mine.config, URL, lambda: WALL)
+        (config.home / HEIR_NAME).write_text(f'[{2**22 + 1},"{mine.config}"]')
+
+    assert not homes.config.exists()
 
 
 async def test_who_goes_away_before_it_is_ready_is_noticed(

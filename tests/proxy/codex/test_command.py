@@ -173,14 +173,46 @@ def test_a_codex_home_that_is_not_there_is_not_made(homes: Homes) -> None:
     assert not (homes.root / "typo").exists()
 
 
-def test_the_usual_home_of_codex_is_made_if_codex_has_not_run_yet(homes: Homes) -> None:
+def test_nor_is_the_usual_home_of_a_codex_that_was_never_started(homes: Homes) -> None:
     fresh = place(homes, CODEX_HOME="", HOME=str(homes.root / "user"))
     (homes.root / "user").mkdir()
-    turn_on(fresh, None)
+    with pytest.raises(RoutingError, match="start Codex once"):
+        turn_on(fresh, None)
 
-    made = homes.root / "user" / ".codex"
-    assert [path.name for path in made.iterdir()] == ["config.toml"]
-    assert made.stat().st_mode & 0o777 == 0o700
+    assert list((homes.root / "user").iterdir()) == []
+
+
+def provided(name: str, url: str) -> str:
+    return f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{url}"\n'
+
+
+def test_on_writes_nothing_that_would_have_no_effect(homes: Homes) -> None:
+    homes.config.write_text(provided("mine", "https://example.invalid/v1"))
+    before = homes.config.read_bytes()
+    with pytest.raises(RoutingError, match=f"model_provider mine decides .* to {URL}"):
+        turn_on(place(homes), None)
+
+    assert homes.config.read_bytes() == before
+    assert not (homes.home / NOTE_NAME).exists()
+
+
+def test_on_has_nothing_to_do_where_a_provider_leads_here(homes: Homes) -> None:
+    homes.config.write_text(provided("mine", URL))
+    before = homes.config.read_bytes()
+
+    assert "already, by model_provider" in turn_on(place(homes), None)
+    assert homes.config.read_bytes() == before
+
+
+def test_on_warns_of_a_profile_and_of_a_turnlane_with_another_home(
+    homes: Homes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    homes.config.write_text('profile = "work"\n')
+
+    assert on(place(homes), None) == 0
+    said = capsys.readouterr().err
+    assert "refuses to start" in said
+    assert f"has another home than {homes.home}" in said
 
 
 def test_keys_that_cannot_be_read_are_said(homes: Homes) -> None:
@@ -209,7 +241,7 @@ def test_on_names_the_clients_that_have_to_be_restarted(
 
     assert code == 0
     assert str(homes.config) in said.out
-    assert "pending-client-restart" in said.err
+    assert "older than the routing: restart them" in said.err
     assert "7 (app-server)" in said.err
 
 
@@ -250,6 +282,63 @@ def test_off_looks_where_on_wrote_and_not_where_codex_home_is_now(homes: Homes) 
 
     assert runner.invoke(app, ["codex", "off"]).exit_code == 0
     assert homes.config.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f'# mine\n{KEY} = "{URL}"\n', 2),
+        (provided("turnlane", URL), 1),
+    ],
+)
+def test_off_names_the_line_that_it_did_not_write(text: str, line: int, homes: Homes) -> None:
+    homes.config.write_text(text)
+    done = codex(homes, "off")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"remove line {line} of {homes.config}" in done.stderr
+    assert homes.config.read_text() == text
+
+
+def test_off_names_a_provider_that_is_left_when_the_key_is_put_back(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    text = provided("turnlane", URL)
+    homes.config.write_text(f'{KEY} = "{URL}"\n{text}')
+    done = codex(homes, "off")
+
+    assert done.exit_code == 1
+    assert f"remove line 1 of {homes.config}" in done.stderr
+    assert homes.config.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{KEY} = "https://example.invalid/v1"\n',
+        provided("mine", "http://127.0.0.1:11434/v1"),
+        "",
+        "a = \n",
+    ],
+)
+def test_off_has_nothing_to_say_of_what_leads_elsewhere(text: str, homes: Homes) -> None:
+    homes.config.write_text(text)
+    done = codex(homes, "off")
+
+    assert done.exit_code == 0
+    assert "nothing to put back" in done.stdout
+
+
+@pytest.mark.parametrize("on_first", [True, False])
+def test_off_says_what_to_do_where_the_note_is_none(on_first: bool, homes: Homes) -> None:
+    if on_first:
+        turn_on(place(homes), None)
+    homes.home.mkdir(exist_ok=True)
+    (homes.home / NOTE_NAME).write_bytes(b"{")
+    done = codex(homes, "off")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"move {homes.home / NOTE_NAME} away" in done.stderr
+    assert (f"remove line 1 of {homes.config}" in done.stderr) is on_first
 
 
 # Show.
@@ -403,6 +492,36 @@ async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None
     assert seen["note"]["agrees"]
     assert seen["adoption"]["state"] != "not-applicable"
     assert after["url"] == seen["url"]
+
+
+async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet: None) -> None:
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            running = await serving(nursery, homes)
+            await trio.to_thread.run_sync(codex, homes, "on")
+            before = await trio.to_thread.run_sync(shown, homes)
+            said = await trio.to_thread.run_sync(codex, homes, "show")
+            KeyRing(homes.home).add("desk")
+            after = await trio.to_thread.run_sync(shown, homes)
+            running.admission.close_door(SECONDS)
+
+    assert (before["way"], before["serving"]) == ("here", True)
+    assert "which means    it goes through turnlane\n" in said.stdout
+    assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
+
+
+def test_show_says_that_codex_refuses_a_profile(homes: Homes) -> None:
+    homes.config.write_text('profile = "work"\n')
+
+    assert "profile        'work': Codex 0.171 refuses" in codex(homes, "show").stdout
+
+
+def test_show_says_that_nobody_serves(homes: Homes) -> None:
+    turn_on(place(homes), closed_port())
+    seen = shown(homes)
+
+    assert (seen["way"], seen["answered"], seen["serving"]) == ("nobody", "nobody", False)
+    assert "where no turnlane answers" in codex(homes, "show").stdout
 
 
 async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(

@@ -27,7 +27,6 @@ def read(text: str, **profiles: str) -> Reading:
         (f'{ROOT}model_provider = "openai"\n', URL),
         (f'{ROOT}model_provider = "x"\n', None),
         (f'{ROOT}model_provider = "x"\nmodel_providers = 1\n', None),
-        (f"{KEY} = 1\n", None),
     ],
 )
 def test_the_selected_provider_decides_where_turns_go(text: str, url: str | None) -> None:
@@ -38,7 +37,7 @@ def test_no_file_leads_to_the_provider_itself() -> None:
     assert read_config(None, {}) == Reading()
 
 
-@pytest.mark.parametrize("text", ["a = \n", "model_provider = 1\n"])
+@pytest.mark.parametrize("text", ["a = \n", "model_provider = 1\n", f"{KEY} = 1\n"])
 def test_what_cannot_be_read_is_a_problem_and_leads_nowhere_known(text: str) -> None:
     reading = read(text)
 
@@ -54,7 +53,6 @@ def test_what_cannot_be_read_is_a_problem_and_leads_nowhere_known(text: str) -> 
             f'{ROOT}model_provider = "x"\n[model_providers.x]\nbase_url = "http://e/v1"\n',
             ["leads to http://e/v1"],
         ),
-        (f'{ROOT}profile = "work"\n', ["profile = 'work'"]),
         (f'{ROOT}[profiles.work]\nmodel_provider = "x"\n', ["[profiles.work] has model_provider"]),
         (f'{ROOT}[profiles.work]\n{KEY} = "http://e"\n', [f"[profiles.work] has {KEY}"]),
     ],
@@ -63,6 +61,32 @@ def test_what_would_go_another_way_is_named(text: str, named: list[str]) -> None
     (bypass,) = read(text).bypasses
 
     assert all(part in bypass for part in named)
+
+
+def test_a_profile_of_the_root_is_told_apart_from_what_leads_away() -> None:
+    reading = read(f'{ROOT}profile = "work"\n')
+
+    assert (reading.profile, reading.bypasses) == ("work", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "here", "leads"),
+    [
+        ("turnlane", URL, "http://127.0.0.1:10110", True),
+        ("mine", URL, "http://localhost:10110", True),
+        ("turnlane", URL, "http://127.0.0.1:10111", False),
+        ("turnlane", URL, None, True),
+        ("mine", URL, None, False),
+        ("turnlane", "http://example.invalid/v1", None, False),
+    ],
+)
+def test_a_provider_that_leads_here_is_no_way_round(
+    name: str, base_url: str, here: str | None, leads: bool
+) -> None:
+    text = f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{base_url}"\n'
+    reading = read_config(text.encode(), {}, here)
+
+    assert (reading.bypasses == ()) is leads
 
 
 def test_profiles_in_files_of_their_own_are_looked_into() -> None:

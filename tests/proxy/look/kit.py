@@ -16,6 +16,7 @@ from rich.console import Console
 
 from proxy import __version__
 from proxy.codex.adoption import Adoption, State
+from proxy.codex.course import Course, Way
 from proxy.config import load
 from proxy.home import CONTROL_NAME
 from proxy.hour import LastHour
@@ -28,6 +29,7 @@ from proxy.look.screen import screen
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 URL = "http://127.0.0.1:10110"
 ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process is younger than the routing")
+HERE = Course(way=Way.HERE, said="goes through turnlane")
 RUNNING: Mapping[str, Any] = {
     "service": "turnlane",
     "version": __version__,
@@ -66,7 +68,9 @@ def seen(running: Mapping[str, Any] | None = RUNNING, **changes: Any) -> Overvie
         "running": running,
         "held_by": None,
         "problem": "no turnlane runs" if running is None else None,
+        "hindrance": None,
         "routing": ADOPTED,
+        "course": HERE,
         "last_hour": LastHour(),
         "journal_problem": None,
     }

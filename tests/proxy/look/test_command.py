@@ -44,6 +44,13 @@ def test_the_status_of_nothing_is_a_failure_that_says_what_to_do(home: Path) -> 
     assert not home.exists()
 
 
+@pytest.mark.parametrize("command", ["status", "doctor"])
+def test_no_line_ends_in_blanks(command: str, home: Path) -> None:
+    lines = turnlane(home, command).stdout.splitlines()
+
+    assert lines == [line.rstrip() for line in lines]
+
+
 def test_it_is_a_failure_for_programs_too(home: Path) -> None:
     done = turnlane(home, "status", "--json")
     document = json.loads(done.stdout)

@@ -48,12 +48,37 @@ def test_nothing_is_wrong_where_all_is_well(home: Path) -> None:
 
 
 def test_a_wrong_configuration_is_named_by_its_key_and_its_file(home: Path) -> None:
-    file = Path("/etc/turnlane.toml")
+    file = put(home.parent / "turnlane.toml")
     found = bad(inside(patient(home, config=BROKEN, file=file)), "config")
 
     assert found == [(Level.WRONG, "server.port: must be a number", f"$EDITOR {file}")]
     ((_, _, mend),) = bad(inside(patient(home, config=BROKEN)), "config")
     assert mend is None
+
+
+def test_no_editor_is_recommended_for_what_is_no_file(home: Path) -> None:
+    ((_, _, missing),) = bad(inside(patient(home, config=BROKEN, file=home / "x")), "config")
+    ((_, _, folder),) = bad(inside(patient(home, config=BROKEN, file=home)), "config")
+
+    assert (missing, folder) == (
+        f"look at it first: ls -ld {home}/x",
+        f"look at it first: ls -ld {home}",
+    )
+
+
+def test_an_upstream_that_the_environment_sets_is_named(home: Path) -> None:
+    asked = patient(home, environment={"TURNLANE_UPSTREAM": "http://up"})
+    (found,) = (x for x in inside(asked) if x.about == "config")
+
+    assert found.said == "no file, so every default; TURNLANE_UPSTREAM is http://up"
+
+
+def test_a_journal_that_cannot_be_read_is_wrong(home: Path) -> None:
+    found = bad(inside(patient(home, seen=seen(journal_problem="journal: broken"))), "journal")
+
+    ((level, said, mend),) = found
+    assert (level, said) == (Level.WRONG, "journal: broken")
+    assert f"mv {home}/" in (mend or "")
 
 
 def test_the_file_of_a_good_configuration_is_named(home: Path) -> None:
@@ -116,6 +141,31 @@ def test_a_home_that_others_may_look_into_is_to_be_closed(mode: int, home: Path)
     assert bad(inside(patient(home)), "home") == [
         (Level.WARNING, f"others may look into {home}", f"chmod 700 {home}")
     ]
+
+
+@pytest.mark.parametrize("length", [80, 99])
+def test_a_home_too_long_for_a_control_socket_is_wrong(length: int, tmp_path: Path) -> None:
+    home = Path("/", "h" * length)
+    found = bad(inside(patient(home, seen=NONE_RUNS)), "home")
+
+    assert [(level, mend) for level, _, mend in found] == (
+        [] if length == 80 else [(Level.WRONG, "set TURNLANE_HOME to a shorter path")]
+    )
+
+
+def test_a_home_that_cannot_be_made_is_wrong(tmp_path: Path) -> None:
+    dangling = tmp_path / "link"
+    dangling.symlink_to(tmp_path / "gone")
+    with as_somebody() as root:
+        (root / "closed").mkdir(mode=0o500)
+        ((level, said, _),) = bad(
+            inside(patient(root / "closed" / "a" / "home", seen=NONE_RUNS)), "home"
+        )
+
+    assert level is Level.WRONG
+    assert said.endswith("closed cannot be written")
+    ((level, said, _),) = bad(inside(patient(dangling, seen=NONE_RUNS)), "home")
+    assert (level, said) == (Level.WRONG, f"{dangling} is a link that leads nowhere")
 
 
 # Files with secrets.
@@ -186,7 +236,11 @@ def test_the_lock_of_one_that_does_not_answer_is_wrong(home: Path) -> None:
     held = seen(None, held_by="9")
 
     assert bad(inside(patient(home, seen=held)), "lock") == [
-        (Level.WRONG, "pid 9 holds this home and does not answer", "kill -9 9, then turnlane serve")
+        (
+            Level.WRONG,
+            "pid 9 holds this home and does not answer",
+            "look at it first: ps -p 9; kill -9 9, then turnlane serve",
+        )
     ]
 
 

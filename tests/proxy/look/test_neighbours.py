@@ -36,6 +36,18 @@ def test_a_turnlane_is_known_by_what_it_answers() -> None:
     assert taken.turnlane
 
 
+def test_one_that_hangs_is_not_asked_what_it_is() -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        port = silent.getsockname()[1]
+        taken = listener_at(LOOPBACK, port, hung=str(os.getpid()))
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+    assert taken is not None
+    assert (taken.pid, taken.turnlane) == (os.getpid(), False)
+
+
 def test_another_program_is_known_by_its_pid_and_its_name() -> None:
     with answering(b"hello") as port:
         taken = listener_at(LOOPBACK, port)
@@ -99,6 +111,7 @@ class FakeProcess:
     pid: int = 9
     user: int | None = None
     fails: type[psutil.Error] | None = None
+    environment: dict[str, str] | None = None
 
     def uids(self) -> Any:
         return SimpleNamespace(real=os.getuid() if self.user is None else self.user)
@@ -108,12 +121,18 @@ class FakeProcess:
             raise self.fails(self.pid)
         return self.command
 
+    def environ(self) -> dict[str, str]:
+        if self.environment is None:
+            raise psutil.AccessDenied(self.pid)
+        return self.environment
+
 
 def found(*processes: FakeProcess) -> list[Neighbour] | None:
     return neighbours(lambda: iter(processes))
 
 
 SERVING = ["/usr/bin/turnlane", "serve"]
+NINE = Neighbour(pid=9, command="turnlane serve")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +154,16 @@ def test_a_command_line_says_whether_it_serves(words: list[str], serves: bool) -
 
 
 def test_other_turnlanes_of_this_user_are_found() -> None:
-    assert found(FakeProcess(SERVING), FakeProcess(["sh"], pid=10)) == [Neighbour(pid=9)]
+    assert found(FakeProcess(SERVING), FakeProcess(["sh"], pid=10)) == [NINE]
+
+
+def test_their_home_and_how_they_were_started_are_named() -> None:
+    started = ["python3", "-m", "proxy", "serve", "--port", "1"]
+    (there,) = found(FakeProcess(started, environment={"TURNLANE_HOME": "/x"})) or []
+    (plain,) = found(FakeProcess(started, environment={})) or []
+
+    assert str(there) == "pid 9, TURNLANE_HOME=/x (turnlane serve --port 1)"
+    assert str(plain) == "pid 9 (turnlane serve --port 1)"
 
 
 def test_those_of_others_and_ourselves_are_not() -> None:
@@ -146,9 +174,7 @@ def test_those_of_others_and_ourselves_are_not() -> None:
 
 @pytest.mark.parametrize("fails", [psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess])
 def test_one_that_cannot_be_looked_into_hides_no_other(fails: type[psutil.Error]) -> None:
-    assert found(FakeProcess(SERVING, pid=8, fails=fails), FakeProcess(SERVING)) == [
-        Neighbour(pid=9)
-    ]
+    assert found(FakeProcess(SERVING, pid=8, fails=fails), FakeProcess(SERVING)) == [NINE]
 
 
 def test_a_list_that_cannot_be_read_is_not_an_empty_one() -> None:
@@ -165,4 +191,4 @@ def test_the_real_list_is_read() -> None:
         there = neighbours()
         process.communicate(b"\n")
 
-    assert Neighbour(pid=process.pid) in (there or [])
+    assert process.pid in {each.pid for each in there or []}

@@ -10,6 +10,8 @@ from proxy.accounts.account import AccountId, Standing
 from proxy.accounts.book import AccountBook
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.adoption import Adoption, Client, State
+from proxy.codex.course import Course, Way
+from proxy.codex.note import NOTE_NAME
 from proxy.config import load
 from proxy.errors import ConfigError
 from proxy.look.finding import Level, Patient
@@ -49,8 +51,15 @@ def test_other_turnlanes_are_named_and_one_that_still_ends_is_ours(home: Path) -
 
     ((level, said, mend),) = bad(outside(asked), "others")
     assert level is Level.WARNING
-    assert said.endswith("pid 9 10")
-    assert mend == "kill 9 10, unless they are meant to be there"
+    assert said.endswith("pid 9; pid 10")
+    assert mend == "look at it first: ps -p 9,10"
+
+
+def test_one_that_holds_this_home_and_hangs_is_no_other_turnlane(home: Path) -> None:
+    hung = seen(None, held_by="9")
+    asked = patient(home, seen=hung, neighbours=lambda: [Neighbour(pid=9)])
+
+    assert bad(outside(asked), "others") == []
 
 
 def test_a_list_of_processes_that_cannot_be_read_is_no_empty_one(home: Path) -> None:
@@ -94,8 +103,6 @@ def test_what_would_go_another_way_is_said(home: Path) -> None:
 @pytest.mark.parametrize(
     ("overview", "level", "mend"),
     [
-        (routed(State.NOT_APPLICABLE), Level.WARNING, "turnlane codex on"),
-        (routed(State.NOT_APPLICABLE, serving=False), Level.WARNING, "turnlane serve --codex"),
         (routed(State.UNKNOWN), Level.WARNING, "turnlane codex show"),
         (
             routed(State.PENDING, stale=(OLD,)),
@@ -115,6 +122,59 @@ def test_each_state_of_codex_has_what_mends_it(
     ((found, _, how),) = bad(outside(patient(home, seen=overview)), "Codex")
 
     assert (found, how) == (level, mend)
+
+
+@pytest.mark.parametrize(
+    ("way", "level"),
+    [
+        (Way.NO_KEY, Level.WRONG),
+        (Way.NOBODY, Level.WRONG),
+        (Way.ANOTHER, Level.WARNING),
+        (Way.ELSEWHERE, Level.WARNING),
+    ],
+)
+@pytest.mark.parametrize("serving", [True, False])
+def test_codex_that_does_not_end_up_here_is_said_however_far_it_has_read(
+    way: Way, level: Level, serving: bool, home: Path
+) -> None:
+    found = Course(way=way, said="goes astray", mend="do this")
+    overview = seen(RUNNING if serving else None, course=found)
+
+    assert bad(outside(patient(home, seen=overview)), "Codex") == [
+        (level, "it goes astray", "do this")
+    ]
+
+
+def test_a_provider_of_its_owners_is_said_once(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('model_provider = "mine"\n')
+    overview = seen(course=Course(way=Way.PROVIDER, said="mine decides"))
+
+    ((level, said, _),) = bad(outside(patient(home, seen=overview)), "Codex")
+    assert level is Level.WARNING
+    assert 'model_provider = "mine"' in said
+
+
+def test_a_profile_that_codex_refuses_is_said(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('profile = "work"\n')
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WARNING
+    assert "refuses to start" in said
+    assert str(config) in (mend or "")
+
+
+def test_a_note_that_cannot_be_used_is_wrong_with_the_line_and_the_file(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('\nopenai_base_url = "http://127.0.0.1:10110/v1"\n')
+    (home / NOTE_NAME).write_text("{")
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WRONG
+    assert "codex off would fail" in said
+    assert f"remove line 2 of {config}" in (mend or "")
+    assert f"move {home / NOTE_NAME} away" in (mend or "")
 
 
 @pytest.mark.parametrize("state", [State.SEEN, State.ADOPTED])

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.codex.adoption import Adoption, Client, State
+from proxy.codex.course import Course, Way
 from proxy.hour import LastHour, Refusal
 from tests.proxy.look.kit import ADOPTED, NOW, RUNNING, URL, rendered, seen
 
@@ -84,7 +85,6 @@ def test_processes_that_still_end_their_turns_are_named() -> None:
         (replace(ADOPTED, weak=True), "goes through turnlane  no Codex runs"),
         (adoption(State.PENDING), "is to be started anew"),
         (adoption(State.UNKNOWN), "not known  because"),
-        (adoption(State.NOT_APPLICABLE), "does not go through turnlane  because"),
     ],
 )
 def test_the_next_line_is_whether_codex_goes_through_it(routing: Adoption, said: str) -> None:
@@ -106,10 +106,62 @@ def test_clients_that_nothing_is_known_of_are_named_too() -> None:
 
 
 def test_what_connects_codex_is_said_where_something_serves() -> None:
-    elsewhere = adoption(State.NOT_APPLICABLE)
+    course = Course(way=Way.ELSEWHERE, said="goes to X", mend="turnlane codex on")
+    lines = rendered(seen(course=course))
 
-    assert any("turnlane codex on" in line for line in rendered(seen(routing=elsewhere)))
-    assert not any("turnlane codex" in line for line in rendered(seen(None, routing=elsewhere)))
+    assert lines[1] == "Codex     does not go through turnlane  goes to X"
+    assert lines[2].strip() == "turnlane codex on  connects it"
+    assert not any("turnlane codex" in line for line in rendered(seen(None, course=course)))
+
+
+def test_where_a_key_is_wanted_and_none_is_sent_it_is_no_good_news() -> None:
+    course = Course(way=Way.NO_KEY, said="points at turnlane, which wants a key")
+    lines = rendered(seen(course=course))
+
+    assert lines[1] == "Codex     points at turnlane, which wants a key"
+    assert "turnlane codex show" in lines[2]
+    assert not any("turnlane codex on" in line for line in lines)
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_an_address_where_nobody_is_can_be_undone_and_mended_only_where_something_serves(
+    serving: bool,
+) -> None:
+    mend = "turnlane codex on, or turnlane codex off"
+    course = Course(way=Way.NOBODY, said="points at X, where no turnlane answers", mend=mend)
+    lines = rendered(seen(RUNNING if serving else None, course=course))
+
+    assert "Codex     points at X, where no turnlane answers" in lines
+    assert ("          turnlane codex on  connects it" in lines) is serving
+    assert any("turnlane codex off" in line for line in lines)
+
+
+@pytest.mark.parametrize(("running", "helps"), [(RUNNING, "connects it here"), (None, "shows")])
+def test_a_turnlane_with_another_home_is_called_so(running: object, helps: str) -> None:
+    course = Course(way=Way.ANOTHER, said="goes through a turnlane with another home", mend="do")
+    lines = rendered(seen(running, course=course))  # type: ignore[arg-type]
+    (at,) = (n for n, line in enumerate(lines) if line.startswith("Codex "))
+
+    assert lines[at] == "Codex     goes through a turnlane with another home"
+    assert lines[at + 1].strip().startswith(f"do  {helps}")
+
+
+def test_a_provider_of_its_owners_gets_no_advice_that_would_not_help() -> None:
+    lines = rendered(seen(course=Course(way=Way.PROVIDER, said="x decides")))
+
+    assert lines[1] == "Codex     does not go through turnlane  x decides"
+    assert "turnlane codex show" in lines[2]
+
+
+def test_what_would_keep_it_from_starting_is_said_instead_of_starting_it() -> None:
+    lines = rendered(seen(None, hindrance="127.0.0.1:10110 is taken by another program"))
+
+    assert "could not be started: 127.0.0.1:10110 is taken" in lines[1]
+    assert lines[2].strip().startswith("turnlane doctor")
+
+
+def test_a_log_is_followed_only_where_something_runs() -> None:
+    assert titled(rendered(seen(None)), "log") == "log       turnlane log  each turn and refusal"
 
 
 @pytest.mark.parametrize("state", [State.SEEN, State.ADOPTED, State.PENDING])
