@@ -74,6 +74,7 @@ def serve(
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
     from proxy.codex.command import Place
+    from proxy.garbage import look_less_often
     from proxy.launch import read_launch
     from proxy.serve import serve as run
 
@@ -86,6 +87,7 @@ def serve(
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
         say = partial(_say_ready, settings.home, codex)
+        look_less_often()
         trio.run(partial(run, settings, say, codex=place, launch=launch))
     except PortTaken as error:
         _complain_of_port(error, settings.server)

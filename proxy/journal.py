@@ -55,7 +55,8 @@ class Journal:
 
     def record(self, record: TurnRecord) -> None:
         """Note a turn that ended, or an ask that was refused."""
-        record = replace(record, model=_on_one_line(record.model))
+        if (model := _on_one_line(record.model)) != record.model:
+            record = replace(record, model=model)
         self.recent.append(record)
         self._outcomes[record.outcome.value] += 1
         if record.refusal is not None:
@@ -129,8 +130,8 @@ class Journal:
 
 
 def _on_one_line(name: str | None) -> str | None:
-    if name is None:
-        return None
+    if name is None or (name.isprintable() and len(name) <= MODEL_CHARACTERS):
+        return name
     return "".join(x if x.isprintable() else "?" for x in name[:MODEL_CHARACTERS])
 
 

@@ -181,12 +181,11 @@ class Outbox:
         """There is one writer, so this is a parking lot for one, at a third of the cost."""
         assert self._writer is None, "an outbox has one writer"
         self._writer = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._give_up)
 
-        def give_up(_: object) -> trio.lowlevel.Abort:
-            self._writer = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(give_up)
+    def _give_up(self, _: object) -> trio.lowlevel.Abort:
+        self._writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _wake_writer(self) -> None:
         if self._writer is not None:

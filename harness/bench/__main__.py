@@ -48,6 +48,8 @@ CELLS = (
     Cell(name="burst WS 600 kB", transport="ws", turns=4, kb=600),
     Cell(name="idle HTTP", transport="http", sessions=1, turns=50),
     Cell(name="idle WS", transport="ws", sessions=1, turns=50),
+    Cell(name="narrow HTTP", transport="http", **{**WIDE, "sessions": 1}),
+    Cell(name="narrow WS", transport="ws", **{**WIDE, "sessions": 1}),
     Cell(name="wide HTTP", transport="http", **WIDE),
     Cell(name="wide WS", transport="ws", **WIDE),
 )
