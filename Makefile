@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# How many examples each property is tried with: quick or thorough.
+PROFILE ?= quick
 
 .PHONY: run test check coverage lint load bench browser codex clean
 
@@ -9,7 +11,7 @@ run: $(VENV)/.run
 	@$(BIN)/turnlane serve
 
 test: check
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n auto --hypothesis-profile=$(PROFILE)
 
 coverage: $(VENV)/.dev
 	$(BIN)/coverage erase

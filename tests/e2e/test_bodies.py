@@ -16,6 +16,8 @@ from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Sent, Upstream, at_once
 from tests.e2e.websocket import BINARY, TEXT, Closed, Socket, create, frame
 
+pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
+
 SECONDS = 30
 MIB: Final = 2**20
 GOOD: Final = b'{"stream":true,"input":"hello"}'

@@ -12,6 +12,8 @@ from tests.e2e.proxy import Proxy, Sections, open_proxy
 from tests.e2e.upstream import Upstream, at_once, on_go
 from tests.e2e.websocket import HANDSHAKE, Socket, create, upgrade
 
+pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
+
 SECONDS = 20
 LANE_BYTES = 32
 

@@ -20,6 +20,8 @@ from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Upstream, at_once, endless, on_go
 from tests.e2e.websocket import Closed, Socket, create, upgrade
 
+pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
+
 SECONDS = 20
 SOON_SECONDS = 5
 """Half of a drain: generous for what happens at once in a process of its own."""

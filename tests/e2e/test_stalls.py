@@ -13,6 +13,8 @@ from tests.e2e.proxy import Proxy, open_proxy
 from tests.e2e.upstream import Upstream, endless, on_go
 from tests.e2e.websocket import TEXT, Socket, create, frame
 
+pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
+
 SECONDS = 20
 PATIENCE: Final = 0.3
 SETTINGS: Final = {
