@@ -107,7 +107,7 @@ async def test_when_all_are_spent_codex_says_why(
     sends = len(upstream.requests)
     again = await codex.ask("again")
 
-    expected = "are spent for this model" if websockets else "hit your usage limit"
+    expected = "of its accounts are spent" if websockets else "hit your usage limit"
     assert expected in run.everything
     assert expected in again.everything
     assert len(upstream.requests) == sends == 3
