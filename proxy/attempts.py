@@ -46,8 +46,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """What another account may well not answer."""
 _REFUSED: Final = frozenset({Kind.QUOTA, Kind.THROTTLED, Kind.UNAUTHORIZED})
-_BOUND_ANEW: Final = frozenset({Move.NEW, Move.REBOUND})
-_AWAY: Final = frozenset({Move.NEW, Move.REBOUND, Move.DETOUR})
+_AWAY: Final = FRESH | {Move.DETOUR}
 _TURN_STATE: Final = b"x-codex-turn-state"
 
 
@@ -83,7 +82,7 @@ class Attempts:
         await trio.lowlevel.checkpoint_if_cancelled()  # cancelled by now, it sends nothing
         if len(self._runtime.accounts):
             ended = await self._on_accounts()
-            if self._progress.move in _BOUND_ANEW:
+            if self._progress.move in FRESH:
                 await self._runtime.accounts.scribe.wait_written(self._asked.key)
             return replace(ended, asked=self._progress.attempts > 0)
         answer: Ended | Failure | None = None

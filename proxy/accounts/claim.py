@@ -18,6 +18,7 @@ from proxy.accounts.tally import Tally
 logger = logging.getLogger("turnlane")
 
 FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
+"""Moves that make a binding anew."""
 """Moves that begin a binding."""
 REFUSED: Final = "credential refused by the provider"
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})

@@ -19,8 +19,8 @@ from typing import Final
 
 from proxy.accounts.account import AccountId, AccountView, Family
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
-from proxy.accounts.claim import Account, Asked, Books, Claim, Gift
-from proxy.accounts.routes import Memory, Move, Route, Routing, Wish, Withheld
+from proxy.accounts.claim import FRESH, Account, Asked, Books, Claim, Gift
+from proxy.accounts.routes import Memory, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.scribe import Scribe
 from proxy.accounts.state import Lasting
@@ -144,7 +144,7 @@ class AccountPool:
         if key is not None and decided.binding is not None:
             self._bindings.keep(key, decided.binding)
             self.scribe.touch()
-        if decided.move in (Move.NEW, Move.REBOUND):
+        if decided.move in FRESH:
             self._cursor = decided.account
         self._bindings.note_served(asked.thread, asked.parent, decided.account)
         return warm

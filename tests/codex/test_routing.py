@@ -169,7 +169,6 @@ async def test_an_app_server_from_before_is_pending_until_it_is_restarted(
     young = await start_app_server(nursery, codex)
     adopted = judged(codex, home)
     turn = await young.turn(await young.start_thread(), "hello")
-    await trio.sleep(1)  # the journal is written twice a second
     seen = json.loads(await command(codex, home, "codex", "show", "--json"))
 
     assert pending.state is State.PENDING

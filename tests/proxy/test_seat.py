@@ -211,15 +211,19 @@ async def test_nobody_is_displaced_without_a_word(
     assert 2 <= trio.current_time() < 3
 
 
+async def hold(
+    home: Path, seconds: float, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Have the home for a while, as somebody who does not answer."""
+    with locked(home):
+        task_status.started()
+        await trio.sleep(seconds)
+
+
 async def test_a_command_that_has_the_home_for_a_moment_is_waited_for(
     config: Config, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    async def hold(task_status: trio.TaskStatus[None]) -> None:
-        with locked(config.home):
-            task_status.started()
-            await trio.sleep(1)
-
-    await nursery.start(hold)
+    await nursery.start(hold, config.home, 1)
     async with open_seat(config, Launch()):
         assert 1 <= trio.current_time() < 2
 
@@ -227,12 +231,7 @@ async def test_a_command_that_has_the_home_for_a_moment_is_waited_for(
 async def test_one_that_does_not_answer_is_waited_for(
     config: Config, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    async def hold(task_status: trio.TaskStatus[None]) -> None:
-        with locked(config.home):
-            task_status.started()
-            await trio.sleep(9)
-
-    await nursery.start(hold)
+    await nursery.start(hold, config.home, 9)
     async with open_seat(config, TAKING_OVER) as seat:
         assert 9 <= trio.current_time() < 10
         assert seat.listening.getsockname()[1] != 0

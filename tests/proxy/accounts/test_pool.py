@@ -21,7 +21,8 @@ from proxy.accounts.routes import Route, Routing, Withheld
 from proxy.accounts.shelf import Shelf, open_shelf
 from proxy.accounts.state import AccountState
 from tests.kit.accounts import FakeCredential, account, report
-from tests.kit.runtime import WALL
+from tests.kit.runtime import WALL, Bench
+from tests.kit.upstream import answer
 
 QUOTA = Verdict(kind=Kind.QUOTA, retry_at=None)
 VERDICTS = [SERVED, NEUTRAL, HICCUP, UNREACHABLE, QUOTA, Verdict(kind=Kind.THROTTLED)]
@@ -277,6 +278,27 @@ async def test_whoever_waits_for_a_binding_finds_it_on_disk(
             writing.cancel_scope.cancel()
 
     assert (early, found) == ([], [1])
+
+
+async def test_a_client_hears_of_the_end_when_its_new_binding_is_on_disk(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    bench = Bench(nursery, answer(), accounts=[account("a")])
+    with closing(open_shelf(tmp_path)) as shelf:
+        slow: Any = Slow(shelf)
+        async with trio.open_nursery() as writing:
+            writing.start_soon(bench.runtime.accounts.scribe.write, slow)
+            client = bench.post()
+            await client.wait_for("response.output_text.delta")
+            await trio.testing.wait_all_tasks_blocked()
+            early = list(client.types)
+            slow.go.set()
+            await client.wait_for("response.completed")
+            bound = len(shelf.bindings())
+            writing.cancel_scope.cancel()
+
+    assert "response.completed" not in early
+    assert bound == 1
 
 
 async def test_where_nobody_writes_nobody_waits() -> None:

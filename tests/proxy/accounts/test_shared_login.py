@@ -188,8 +188,13 @@ async def test_a_login_signed_out_during_its_refresh_does_not_come_back(path: Pa
     assert not exists(path)
 
 
-async def test_a_file_gone_before_the_lock_is_had_is_not_refreshed(
-    path: Path, autojump_clock: Clock
+@pytest.mark.parametrize(
+    "spoil",
+    [remove, lambda path: write(path, document(EXPIRED, ""))],
+    ids=["gone", "without a refresh token"],
+)
+async def test_a_file_spoilt_before_the_lock_is_had_is_not_refreshed(
+    spoil: Callable[[Path], None], path: Path, autojump_clock: Clock
 ) -> None:
     server = AuthServer([])
     outcomes: list[Headers | CredentialFailure] = []
@@ -202,7 +207,7 @@ async def test_a_file_gone_before_the_lock_is_had_is_not_refreshed(
         async with trio.open_nursery() as callers, locked_beside(path):
             callers.start_soon(call)
             await trio.testing.wait_all_tasks_blocked()
-            remove(path)
+            spoil(path)
 
     assert failure_of(outcomes[0]).final
     assert server.asked == []
@@ -280,23 +285,3 @@ async def test_what_cannot_be_written_is_used_and_not_forgotten(
     assert server.asked == ["r0", "r1"]
     assert load(path)["tokens"]["refresh_token"] == "r1"
     assert load(path)["tokens"]["access_token"] == "opaque"
-
-
-async def test_a_file_that_lost_its_refresh_token_meanwhile_is_not_refreshed(
-    path: Path, autojump_clock: Clock
-) -> None:
-    server = AuthServer([])
-    outcomes: list[Headers | CredentialFailure] = []
-    async with service(server) as refresher:
-        login = ChatGptLogin(path, refresher)
-
-        async def call() -> None:
-            outcomes.append(await login.headers(WALL))
-
-        async with trio.open_nursery() as callers, locked_beside(path):
-            callers.start_soon(call)
-            await trio.testing.wait_all_tasks_blocked()
-            write(path, document(EXPIRED, ""))
-
-    assert failure_of(outcomes[0]).final
-    assert server.asked == []
