@@ -19,7 +19,6 @@ logger = logging.getLogger("turnlane")
 
 FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
 """Moves that make a binding anew."""
-"""Moves that begin a binding."""
 REFUSED: Final = "credential refused by the provider"
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
 _WORTH_A_LINE: Final = frozenset(
