@@ -170,6 +170,11 @@ class Admission:
         return max(0.0, self._drain_ends - trio.current_time())
 
     @property
+    def drain_is_over(self) -> bool:
+        """Whether a drain has begun, and its time has run out."""
+        return self.draining and self.drain_seconds_left <= 0
+
+    @property
     def away_seconds(self) -> float:
         """How long nobody may be there to admit what is refused during a drain."""
         return 0.0 if self._succeeded else self.drain_seconds_left + RESTART_SECONDS

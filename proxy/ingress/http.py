@@ -87,8 +87,7 @@ class HttpExchange:
         """Nothing is remembered of an HTTP stream."""
 
     def cause(self) -> Outcome:
-        admission = self._runtime.admission
-        over = admission.draining and admission.drain_seconds_left <= 0
+        over = self._runtime.admission.drain_is_over
         return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
 
     def conclude(self, ended: Ended) -> Ended:

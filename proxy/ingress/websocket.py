@@ -236,8 +236,7 @@ class Socket:
             turn.finished.set()
 
     def _gone(self) -> Outcome:
-        admission = self._runtime.admission
-        over = admission.draining and admission.drain_seconds_left <= 0
+        over = self._runtime.admission.drain_is_over
         return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
 
     def forget(self) -> None:

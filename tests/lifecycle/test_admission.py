@@ -596,6 +596,18 @@ async def test_the_seconds_left_of_a_drain_count_down_to_zero(
     assert left == pytest.approx([10, 6, 0.5, 0])
 
 
+async def test_a_drain_is_over_when_its_time_has_run_out_and_not_before_it_began(
+    admission: Admission, autojump_clock: MockClock
+) -> None:
+    over = [admission.drain_is_over]
+    admission.close_door(10)
+    for seconds in (0, 9.5, 0.5, 1):
+        await trio.sleep(seconds)
+        over.append(admission.drain_is_over)
+
+    assert over == [False, False, False, True, True]
+
+
 async def test_nobody_is_there_until_a_drain_is_over_unless_the_next_process_is(
     admission: Admission, autojump_clock: MockClock
 ) -> None:
