@@ -38,11 +38,13 @@ def _never_stalled() -> float:
 
 
 class Lease:
-    """Held by the block that entered it. `displaced` says that another connection took over."""
+    """Held by the block that entered it. `displaced` says that another connection took over;
+    `root` is the one whose budget pays."""
 
-    def __init__(self, ledger: Ledger, lease_id: LeaseId, ask: Ask) -> None:
+    def __init__(self, ledger: Ledger, granted: Granted, ask: Ask) -> None:
         self._ledger = ledger
-        self.id = lease_id
+        self.id = granted.lease_id
+        self.root = None if granted.workflow is None else granted.workflow.root
         self.ask = ask
         self.displaced = False
         self.client_stalled_seconds: Callable[[], float] = _never_stalled
@@ -108,7 +110,7 @@ class Admission:
         if isinstance(decision, Refused):
             raise AdmissionRefused(decision.refusal, decision.retry_seconds)
         what = ask.ask if isinstance(ask, Waiting) else ask
-        lease = Lease(self._ledger, decision.lease_id, what)
+        lease = Lease(self._ledger, decision, what)
         self._leases[lease.id] = lease
         try:
             yield lease
@@ -228,7 +230,7 @@ class Admission:
         finally:
             del self._granted[waiting]
         assert waiting.lease_id is not None
-        return Granted(waiting.lease_id)
+        return Granted(waiting.lease_id, waiting.workflow)
 
     def _may_displace(self, waiting: Waiting) -> bool:
         """The lane is still held: cancel its holder, if the policy or its client allows that."""

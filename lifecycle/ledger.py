@@ -36,7 +36,10 @@ from lifecycle.workflows import Workflows, WorkflowsStatistics
 
 @dataclass(frozen=True, slots=True)
 class Granted:
+    """A lease, and the place of the root that pays for it to its end."""
+
     lease_id: LeaseId
+    workflow: Place | None
 
 
 @dataclass(slots=True, eq=False)
@@ -234,7 +237,8 @@ class Ledger:
         memory = self.memory.reserve(ask.body_bytes)
         if memory is None:
             return self.refuse(Refusal.MEMORY_AT_CAPACITY)
-        return Granted(self._grant(ask, memory, self.workflows.reserve(ask, now)))
+        workflow = self.workflows.reserve(ask, now)
+        return Granted(self._grant(ask, memory, workflow), workflow)
 
     def _wait_behind(
         self,

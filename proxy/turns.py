@@ -54,7 +54,8 @@ async def run_turn(
 def _conclude(
     runtime: Runtime, ask: Ask, exchange: Exchange, outbox: Outbox, progress: Progress
 ) -> None:
-    displaced = progress.lease is not None and progress.lease.displaced
+    lease = progress.lease
+    displaced = lease is not None and lease.displaced
     cause = Outcome.DISPLACED if displaced else exchange.cause()
     ended = exchange.conclude(progress.ended or Ended(outcome=cause))
     now = trio.current_time()
@@ -65,7 +66,7 @@ def _conclude(
             transport=exchange.transport,
             outcome=ended.outcome,
             lane=ask.lane,
-            root=runtime.admission.workflows.root(ask),
+            root=runtime.admission.workflows.root(ask) if lease is None else lease.root,
             worker=ask.worker,
             model=progress.model,
             upstream=progress.upstream,

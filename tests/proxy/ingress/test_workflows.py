@@ -110,6 +110,23 @@ async def test_a_place_is_free_when_a_stream_ends_and_not_before(
 
 
 @both
+async def test_a_record_names_the_root_that_paid_whatever_becomes_known_of_its_parent(
+    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    gate = trio.Event()
+    bench = Bench(nursery, streaming(created(), gate, completed()), answer())
+
+    early = await turn(bench, transport, "child", parent="parent", session="first")
+    paid = root_of(bench)
+    late = await turn(bench, transport, "parent", parent="other", session="second")
+    gate.set()
+    await early.wait_for("response.completed")
+
+    assert "response.completed" in late.types
+    assert [record.root == paid for record in bench.records] == [False, True]
+
+
+@both
 async def test_a_grandchild_pays_into_the_root_of_its_parent(
     transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
