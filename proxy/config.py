@@ -15,9 +15,8 @@ from typing import Any, Final, get_type_hints
 from lifecycle import Limits, WorkflowLimits
 from proxy.accounts.account import AccountId
 from proxy.accounts.book import checked
-from proxy.accounts.refresher import REFRESH_URL
 from proxy.accounts.routes import Routing
-from proxy.accounts.spec import AccountSpec, with_paths
+from proxy.accounts.spec import REFRESH_URL, AccountSpec, with_paths
 from proxy.convert import built, convert, from_table
 from proxy.errors import ConfigError
 

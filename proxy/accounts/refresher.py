@@ -13,14 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import httpx
 import trio
 
 from proxy.accounts.authjson import Login, Renewal, read_renewal, refusal_code
+from proxy.accounts.spec import REFRESH_URL
 
 logger = logging.getLogger("turnlane")
 
-REFRESH_URL: Final = "https://auth.openai.com/oauth/token"
 CLIENT_ID: Final = "app_EMoamEEZ73f0CkXaXp7hrann"
 """Codex's public one: a refresh token belongs to the client that it was given to."""
 REFRESH_SECONDS: Final = 30.0
@@ -61,6 +60,8 @@ class HttpPost:
         self._trust_env = trust_env
 
     async def __call__(self, url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
+        import httpx  # it takes long to import, and most processes never refresh anything
+
         timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
         try:
             async with (

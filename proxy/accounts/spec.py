@@ -9,6 +9,9 @@ from typing import Final, Literal
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}", re.ASCII)
 """Names appear in tables, logs and file names."""
 
+REFRESH_URL: Final = "https://auth.openai.com/oauth/token"
+"""Where the tokens of ChatGPT logins are refreshed unless the configuration says otherwise."""
+
 _REFERENCES: Final = ("env:", "file:")
 
 _PATTERN: Final = re.compile(r"[!-~]+", re.ASCII)

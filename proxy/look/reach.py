@@ -7,8 +7,6 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-import httpx
-
 REACH_SECONDS: Final = 5.0
 
 
@@ -23,6 +21,8 @@ class Reached:
 
 def reach(url: str, wall: Callable[[], float] = time.time) -> Reached:
     """One request without a credential: any answer counts, a refusal too."""
+    import httpx  # it takes long to import, and most commands reach no upstream
+
     began = time.monotonic()
     try:
         answer = httpx.get(url, timeout=REACH_SECONDS, follow_redirects=False)

@@ -1,0 +1,16 @@
+"""What starting turnlane imports: nothing that only few of its processes use."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "module", ["proxy.config", "proxy.cli", "proxy.runtime", "proxy.serve", "proxy.look.command"]
+)
+def test_httpx_is_imported_only_where_it_is_used(module: str) -> None:
+    program = f"import {module}, sys; sys.exit('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+
+    assert done.returncode == 0
