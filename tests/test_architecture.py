@@ -1,6 +1,7 @@
 """The rules of the architecture that a program can check, on every module there is."""
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -128,6 +129,14 @@ def every_module_says_what_it_owns(module: Module) -> Iterator[str]:
         yield "no docstring"
 
 
+def what_is_pure_reads_no_clock_and_knows_no_runtime(module: Module) -> Iterator[str]:
+    """A module says that it is pure in its first sentence, or in its rules."""
+    said = ast.get_docstring(module.tree) or ""
+    if re.search(r"\bpure\b", said.partition("\n\nTheory of operation")[0]):
+        impure = ("trio", "time", "proxy.runtime")
+        yield from (x for x in module.imports() if is_in(x, *impure))
+
+
 def nurseries_are_opened_in_four_places(module: Module) -> Iterator[str]:
     if module.path not in OPEN_NURSERIES and not is_harness(module):
         nodes = (x for x in ast.walk(module.tree) if isinstance(x, ast.Attribute | ast.Name))
@@ -166,6 +175,16 @@ BREACHES: list[tuple[Rule, str, str]] = [
     (files_and_functions_can_be_read_in_one_go, "proxy/turns.py", "\n" * 301),
     (files_and_functions_can_be_read_in_one_go, "proxy/turns.py", "def f():" + "\n    x" * 60),
     (every_module_says_what_it_owns, "proxy/turns.py", "import trio"),
+    (
+        what_is_pure_reads_no_clock_and_knows_no_runtime,
+        "proxy/frames.py",
+        '"""Frames, pure: x."""\nfrom proxy.runtime import Runtime',
+    ),
+    (
+        what_is_pure_reads_no_clock_and_knows_no_runtime,
+        "lifecycle/lanes.py",
+        '"""Lanes.\n\nRules for this file: pure; x."""\nimport trio',
+    ),
     (nurseries_are_opened_in_four_places, "proxy/turns.py", "trio.open_nursery()"),
     (nurseries_are_opened_in_four_places, "proxy/turns.py", "async with open_nursery(): pass"),
 ]

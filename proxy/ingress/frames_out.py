@@ -1,20 +1,21 @@
 """Frames to a WebSocket client, pure: what was taken from an outbox, as text frames."""
 
+from collections.abc import Callable
 from typing import Final
 
 from proxy.headers import metadata_event, rate_limits_event
 from proxy.ingress import replies
-from proxy.ingress.ask import Identity
-from proxy.ingress.reasons import refusal
-from proxy.outbox import Ended, Outcome, SpentQuota, Taken
-from proxy.runtime import Runtime
+from proxy.outbox import Ended, Outcome, Taken
 
 FILLER: Final = b'{"type":"keepalive"}'
 """Codex's idle timer counts text frames, of whatever type, and no pings."""
 
+InWords = Callable[[Ended], replies.No]
+"""Puts our own no into words for the client; asked for a turn that we ended, and for no other."""
 
-def frames_of(runtime: Runtime, taken: Taken, identity: Identity) -> list[bytes]:
-    """What has come together, as frames in order, the end of the turn included."""
+
+def frames_of(taken: Taken, in_words: InWords, wall: float) -> list[bytes]:
+    """Return what has come together as frames in order, the end of the turn included."""
     frames: list[bytes] = []
     if taken.head is not None:
         made = (metadata_event(taken.head.headers), rate_limits_event(taken.head.headers))
@@ -23,53 +24,26 @@ def frames_of(runtime: Runtime, taken: Taken, identity: Identity) -> list[bytes]
         data = batch.data if batch.raw.isascii() else map(_text, batch.data)
         frames.extend(filter(None, data))
     if taken.ended is not None:
-        last = _last(runtime, taken.ended, identity)
+        last = _last(taken.ended, in_words, wall)
         if last is not None:
             frames.append(_text(last))
     return frames
 
 
-def no_frame(
-    runtime: Runtime,
-    reason: str,
-    identity: Identity,
-    detail: str = "",
-    retry_seconds: float | None = None,
-    spent: SpentQuota | None = None,
-    *,
-    asked: bool = False,
-) -> bytes:
-    no = refusal(
-        runtime,
-        reason,
-        codex=identity.codex,
-        transport="websocket",
-        detail=detail,
-        retry_seconds=retry_seconds,
-        spent=spent,
-        asked=asked,
-    )
-    return replies.frame_form(no)
-
-
-def _last(runtime: Runtime, ended: Ended, identity: Identity) -> bytes | None:
+def _last(ended: Ended, in_words: InWords, wall: float) -> bytes | None:
     """The frame that ends a turn; None when its client is not told, or is gone."""
     if ended.final is not None:
         data = ended.final.data or b""
         if ended.final.type == "error":
-            return replies.error_event_frame(data, runtime.wall())
+            return replies.error_event_frame(data, wall)
         return data
     if ended.rejected is not None:
-        return replies.rejected_frame(ended.rejected, runtime.wall())
+        return replies.rejected_frame(ended.rejected, wall)
     if ended.failure is not None:
         return replies.frame_form(replies.failed(ended.failure))
     match ended.outcome:
-        case Outcome.REFUSED:
-            reason = ended.refusal or ""
-            said = (ended.detail, ended.retry_seconds, ended.spent)
-            return no_frame(runtime, reason, identity, *said, asked=ended.asked)
-        case Outcome.DISPLACED:
-            return no_frame(runtime, "displaced", identity)
+        case Outcome.REFUSED | Outcome.DISPLACED:
+            return replies.frame_form(in_words(ended))
         case Outcome.CUT:
             return replies.frame_form(replies.cut(ended.detail))
         case Outcome.BROKEN:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from proxy.ingress.replies import INVALID, SERVER, No
-from proxy.outbox import SpentQuota
+from proxy.outbox import Ended, SpentQuota
 from proxy.runtime import Runtime
 
 WAITABLE_SECONDS: Final = 75
@@ -196,6 +196,20 @@ def refusal(
     if codex and rule.codex_over_http is not None and transport == _OVER_HTTP:
         return replace(no, status=rule.codex_over_http)
     return no
+
+
+def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: str) -> No:
+    """Return our own no that ended a turn; one that names no reason was displaced."""
+    return refusal(
+        runtime,
+        ended.refusal or "displaced",
+        codex=codex,
+        transport=transport,
+        detail=ended.detail,
+        retry_seconds=ended.retry_seconds,
+        spent=ended.spent,
+        asked=ended.asked,
+    )
 
 
 def _comes_back(spent: SpentQuota | None) -> str:

@@ -25,9 +25,11 @@ from proxy.ingress.ask import from_frame, from_headers
 from proxy.ingress.caller import may_call
 from proxy.ingress.deny import deny
 from proxy.ingress.flow import hand_on
-from proxy.ingress.frames_out import FILLER, frames_of, no_frame
+from proxy.ingress.frames_out import FILLER, frames_of
 from proxy.ingress.kept import Kept
 from proxy.ingress.peer import GOING_AWAY, POLICY, TOO_BIG, TRY_AGAIN_LATER, Close, Peer
+from proxy.ingress.reasons import refusal_of
+from proxy.ingress.replies import No, frame_form
 from proxy.ingress.socketturn import SocketTurn
 from proxy.outbox import Ended, Outbox, Outcome, Taken
 from proxy.responses import prewarmed
@@ -200,7 +202,14 @@ class Socket:
             ask=ask,
             root=None if ask is None else runtime.admission.workflows.root(ask),
         )
-        return no_frame(runtime, reason, self._identity, detail, retry_seconds)
+        refused = Ended(
+            outcome=Outcome.REFUSED, refusal=reason, detail=detail, retry_seconds=retry_seconds
+        )
+        return frame_form(self._in_words(refused))
+
+    def _in_words(self, ended: Ended) -> No:
+        codex = self._identity.codex
+        return refusal_of(self._runtime, ended, codex=codex, transport="websocket")
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
@@ -263,7 +272,7 @@ class Socket:
 
     async def _write_turn(self, outbox: Outbox) -> None:
         async def write(taken: Taken) -> bool:
-            frames = frames_of(self._runtime, taken, self._identity)
+            frames = frames_of(taken, self._in_words, self._runtime.wall())
             if frames:
                 await self._peer.send_frames(frames)
             return taken.ended is None

@@ -11,7 +11,7 @@ from proxy.ingress.ask import Identity
 from proxy.ingress.body import Body
 from proxy.ingress.flow import hand_on
 from proxy.ingress.peer import Peer
-from proxy.ingress.reasons import refusal
+from proxy.ingress.reasons import refusal, refusal_of
 from proxy.outbox import Ended, Head, Outbox, Outcome, Taken
 from proxy.runtime import Runtime
 
@@ -128,17 +128,8 @@ class Writer:
             return replies.failed(ended.failure)
         if ended.outcome is Outcome.BROKEN:
             return replies.broken()
-        reason = ended.refusal or "displaced"
-        return refusal(
-            self._runtime,
-            reason,
-            codex=self._identity.codex,
-            transport="http",
-            detail=ended.detail,
-            retry_seconds=ended.retry_seconds,
-            spent=ended.spent,
-            asked=ended.asked,
-        )
+        codex = self._identity.codex
+        return refusal_of(self._runtime, ended, codex=codex, transport="http")
 
     def _displaced(self) -> bytes:
         no = refusal(self._runtime, "displaced", codex=True, transport="http")

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.ingress.ask import Identity
-from proxy.ingress.frames_out import FILLER, frames_of, no_frame
+from proxy.ingress.frames_out import FILLER, frames_of
+from proxy.ingress.reasons import refusal_of
+from proxy.ingress.replies import No
 from proxy.outbox import Ended, Head, Outcome, Rejected, Taken
 from proxy.upstream.base import Failure
 from proxy.upstream.sse import Batch, Event, event_from
-from tests.proxy.ingress.runtimes import runtime
+from tests.proxy.ingress.runtimes import WALL, runtime
 
 CREATED = event_from(b'{"type":"response.created"}', "response.created")
 DELTA = event_from(b'{"type":"response.output_text.delta","delta":"\xc3\xa9"}', "x")
@@ -33,7 +34,11 @@ def frames(
         batches=[Batch(x.raw, () if x.data is None else (x.data,)) for x in events],
         ended=ended,
     )
-    return frames_of(runtime(), taken, Identity(codex=codex))
+
+    def in_words(no: Ended) -> No:
+        return refusal_of(runtime(), no, codex=codex, transport="websocket")
+
+    return frames_of(taken, in_words, WALL)
 
 
 def last(ended: Ended, *, codex: bool = False) -> Any:
@@ -137,14 +142,6 @@ def test_a_detail_reaches_the_client(ended: Ended) -> None:
 @pytest.mark.parametrize("outcome", TELLS_NOTHING)
 def test_nobody_is_told_about_an_end_that_is_their_own(outcome: Outcome) -> None:
     assert frames(CREATED, ended=Ended(outcome=outcome)) == [CREATED.data]
-
-
-def test_a_refusal_outside_a_turn_has_the_same_form() -> None:
-    ended = Ended(outcome=Outcome.REFUSED, refusal="bad_request", detail="d")
-
-    assert [no_frame(runtime(), "bad_request", Identity(codex=True), "d")] == frames(
-        ended=ended, codex=True
-    )
 
 
 def test_a_filler_is_an_event_that_ends_nothing() -> None:
