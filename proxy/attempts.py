@@ -147,7 +147,7 @@ class Attempts:
         body = self._body_for(claim)
         answer = await self._send(self._dressed(claim, credential, body))
         if status_of(answer) == 401:
-            renewed = await claim.renew(_authorization(credential))
+            renewed = await claim.renew(credential)
             if not isinstance(renewed, CredentialFailure) and self._may_send():
                 answer = await self._send(self._dressed(claim, renewed, body))
         elif body is not None and refuses_encrypted(answer):
@@ -280,7 +280,3 @@ _MORE: Final = Ended(
     detail="those that were asked refused it; another may serve it when it comes again",
 )
 """The sends are used up, and the accounts are not. A plain 429 would end a Codex turn for good."""
-
-
-def _authorization(headers: Headers) -> bytes:
-    return next((value for name, value in headers if name == b"authorization"), b"")

@@ -54,12 +54,17 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
-    """A reply other than 2xx: status, headers and body as the upstream sent them."""
+class WholeReply:
+    """A reply read to its end: status, headers and body as the upstream sent them."""
 
     status: int
     headers: Headers
     body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected(WholeReply):
+    """A reply other than 2xx."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,6 +80,12 @@ class Account:
             self.state.delay(failure.retry_seconds or 0.0, now)
         self._problem = failure.message
 
+    def reached(self, began: float) -> None:
+        """What was asked then has been answered."""
+        self.state.reached(began)
+        if not self.state.invalid:
+            self._problem = None
+
     def renewed(self) -> None:
         """Its credential is another than the one refused, or was found good."""
         self.state.renewed()
@@ -156,9 +162,10 @@ class Claim:
         """The credential that serves, refreshed if need be. A failure is noted, too."""
         return self._noted(await self.account.credential.headers(self._books.wall()))
 
-    async def renew(self, used: bytes) -> Headers | CredentialFailure:
+    async def renew(self, used: Headers) -> Headers | CredentialFailure:
         """Another credential than `used`, which the provider has refused."""
-        return self._noted(await self.account.credential.renew(used, self._books.wall()))
+        refused = next((value for name, value in used if name == b"authorization"), b"")
+        return self._noted(await self.account.credential.renew(refused, self._books.wall()))
 
     def _noted(self, found: Headers | CredentialFailure) -> Headers | CredentialFailure:
         now = self._books.wall()
@@ -199,6 +206,11 @@ class Claim:
             logger.warning("account %s: %s", self.account.id, _in_words(verdict, now))
         if verdict.kind not in (Kind.SERVED, Kind.NEUTRAL):
             self._unbind()
+
+    def reached(self) -> None:
+        """What costs no quota was answered: its credential serves, quota may still be spent."""
+        self.account.reached(self._began)
+        self._books.touch(self.account.id)
 
     def note_tokens(self, cached: int, uncached: int) -> None:
         self.account.tally.tokens(self._books.wall(), cached, uncached)

@@ -123,13 +123,15 @@ class AccountState:
         self._invalid, self._view = None, None
 
     def reached(self, began: float) -> None:
-        """What was asked then has been answered: older trouble is over, quota may not be."""
+        """What was asked then has been answered: older trouble is over and its credential good,
+        but quota may still be spent."""
         over = [key for key, each in self._trouble.items() if began >= each.since]
         for key in over:
             del self._trouble[key]
             self._retries.pop(key, None)
             self._view = None
         self._streak = 0
+        self._accepted(began)
 
     def learn(self, usage: Usage, now: float) -> None:
         """Take in what was reported; what was not mentioned stays."""
@@ -169,8 +171,7 @@ class AccountState:
                 if key in cooldowns and began >= cooldowns[key].since:
                     del cooldowns[key]
                     self._view = None
-        if self._invalid is not None and began >= self._invalid.since:
-            self._invalid, self._view = None, None
+        self._accepted(began)
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
         """An attempt that began then has ended like this."""
@@ -203,6 +204,11 @@ class AccountState:
         """It cannot be used for so long, by no fault of its own that anybody knows."""
         self._trouble[ANY] = Cooldown(since=now, until=math.inf, probe_at=now + seconds)
         self._view = None
+
+    def _accepted(self, began: float) -> None:
+        """Its credential was accepted with what began then."""
+        if self._invalid is not None and began >= self._invalid.since:
+            self._invalid, self._view = None, None
 
     def _be_in_trouble(self, family: Family, asked: float | None, began: float, now: float) -> None:
         """A first throttling without advice may be tried again at once: it was one of many."""

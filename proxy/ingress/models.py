@@ -5,24 +5,25 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.claim import Asked
+from proxy.accounts.claim import Asked, Claim
 from proxy.accounts.refresher import CredentialFailure
 from proxy.accounts.routes import Withheld
 from proxy.errors import UpstreamCut
-from proxy.headers import downward, for_account, upward
+from proxy.headers import Headers, downward, for_account, upward
 from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.body import Body
 from proxy.ingress.http import while_watching
-from proxy.ingress.reasons import refusal
+from proxy.ingress.reasons import refusal_of
 from proxy.ingress.writer import send_whole
-from proxy.outbox import Ended, Rejected
+from proxy.outbox import Ended, Outcome, Rejected, WholeReply
 from proxy.runtime import Runtime
-from proxy.upstream.base import Failure, UpstreamRequest
-from proxy.verdicts import withheld, withheld_locally
+from proxy.upstream.base import Failure, UpstreamReply, UpstreamRequest
+from proxy.verdicts import judge, withheld, withheld_locally
 
 MODELS_SECONDS = 30.0
 MODELS_BYTES = 4 * 2**20
+_ASKED: Final = Asked()
 _TOO_LARGE: Final = Failure(
     status=502,
     code="upstream_unusable",
@@ -39,8 +40,8 @@ async def serve_models(runtime: Runtime, scope: Scope, receive: Receive, send: S
 
 async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> None:
     answer = await _ask(runtime, scope)
-    if isinstance(answer, Rejected):
-        form = replies.rejected_http(answer, runtime.wall())
+    if isinstance(answer, WholeReply):
+        form = replies.whole_http(answer, runtime.wall())
     elif isinstance(answer, Failure):
         form = replies.http_form(replies.failed(answer), close=False)
     else:
@@ -50,22 +51,13 @@ async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> Non
 
 def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.No:
     """What Codex reads as final in a turn would be no more than a puzzle here."""
-    reason = ended.refusal or ""
     runtime.journal.refused(
-        reason, transport="http", wall=runtime.wall(), principal=scope["principal"]
+        ended.refusal or "", transport="http", wall=runtime.wall(), principal=scope["principal"]
     )
-    return refusal(
-        runtime,
-        reason,
-        codex=False,
-        transport="http",
-        detail=ended.detail,
-        retry_seconds=ended.retry_seconds,
-        spent=ended.spent,
-    )
+    return refusal_of(runtime, ended, codex=False, transport="http")
 
 
-async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure | Ended:
+async def _ask(runtime: Runtime, scope: Scope) -> WholeReply | Failure | Ended:
     request = UpstreamRequest(
         method="GET",
         path="/models",
@@ -74,35 +66,66 @@ async def _ask(runtime: Runtime, scope: Scope) -> Rejected | Failure | Ended:
         body=None,
         streamed=False,
     )
-    if len(runtime.accounts):
-        with runtime.accounts.claim(Asked()) as claim:
-            if isinstance(claim, Withheld):
-                return withheld(claim, runtime.accounts.plan(), runtime.wall())
-            credential = await claim.headers()
-            if isinstance(credential, CredentialFailure):
-                return withheld_locally(credential)
-            headers = for_account(request.headers, credential, keep_turn_state=False)
-            own = replace(request, headers=headers, base_url=claim.account.base_url)
-            return await _fetch(runtime, own)
-    return await _fetch(runtime, request)
+    if not len(runtime.accounts):
+        return await _fetch(runtime, request)
+    with runtime.accounts.claim(_ASKED) as claim:
+        if isinstance(claim, Withheld):
+            return withheld(claim, runtime.accounts.plan(), runtime.wall())
+        return await _ask_account(runtime, request, claim)
 
 
-async def _fetch(runtime: Runtime, request: UpstreamRequest) -> Rejected | Failure:
-    found = bytearray()
+async def _ask_account(
+    runtime: Runtime, request: UpstreamRequest, claim: Claim
+) -> WholeReply | Failure | Ended:
+    """Ask with the account's credential, renewed once if it is refused, and note what that shows of
+    the account. The list costs no quota, so having it does not show that there is any."""
+    credential = await claim.headers()
+    if isinstance(credential, CredentialFailure):
+        return withheld_locally(credential)
+    found = await _fetch(runtime, _dressed(request, claim, credential), claim)
+    if isinstance(found, Rejected) and found.status == 401:
+        renewed = await claim.renew(credential)
+        if not isinstance(renewed, CredentialFailure):
+            found = await _fetch(runtime, _dressed(request, claim, renewed), claim)
+    if isinstance(found, Failure):
+        claim.note(judge(found, None, _ASKED.family, runtime.wall()))
+    elif isinstance(found, Rejected):
+        no = Ended(outcome=Outcome.UPSTREAM_REFUSED, rejected=found)
+        claim.note(judge(no, None, _ASKED.family, runtime.wall()))
+    else:
+        claim.reached()
+    return found
+
+
+def _dressed(request: UpstreamRequest, claim: Claim, credential: Headers) -> UpstreamRequest:
+    headers = for_account(request.headers, credential, keep_turn_state=False)
+    return replace(request, headers=headers, base_url=claim.account.base_url)
+
+
+async def _fetch(
+    runtime: Runtime, request: UpstreamRequest, claim: Claim | None = None
+) -> WholeReply | Failure:
+    """Send the request and read its whole reply; tell `claim` what the headers say of usage."""
     try:
         with trio.move_on_after(MODELS_SECONDS):
             async with runtime.upstream.open(request) as reply:
                 if isinstance(reply, Failure):
                     return reply
-                while chunk := await reply.read():
-                    found += chunk
-                    if len(found) > MODELS_BYTES:
-                        return _TOO_LARGE
-                return Rejected(
-                    status=reply.status, headers=downward(reply.headers), body=bytes(found)
-                )
+                if claim is not None:
+                    claim.learn_headers(reply.headers)
+                return await _whole(reply)
     except UpstreamCut as error:
         return Failure(status=502, code="upstream_cut", message=str(error), retriable=False)
     return Failure(
         status=504, code="upstream_timeout", message="no answer in time", retriable=False
     )
+
+
+async def _whole(reply: UpstreamReply) -> WholeReply | Failure:
+    found = bytearray()
+    while chunk := await reply.read():
+        found += chunk
+        if len(found) > MODELS_BYTES:
+            return _TOO_LARGE
+    kind = WholeReply if 200 <= reply.status < 300 else Rejected
+    return kind(status=reply.status, headers=downward(reply.headers), body=bytes(found))

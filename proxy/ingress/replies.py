@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from proxy.headers import retry_after
-from proxy.outbox import Rejected
+from proxy.outbox import Rejected, WholeReply
 from proxy.responses import error_status, readable_error
 from proxy.shallow import UNREADABLE, members, text
 from proxy.upstream.base import Failure
@@ -118,18 +118,18 @@ def failed_event(no: No) -> Event:
     return event_from(msgspec.json.encode({"type": kind, "response": response}), kind)
 
 
-def rejected_http(rejected: Rejected, wall: float) -> tuple[int, Headers, bytes]:
-    """The upstream's no over HTTP: its own status, code and body, its advice in whole seconds."""
+def whole_http(reply: WholeReply, wall: float) -> tuple[int, Headers, bytes]:
+    """Return an upstream's reply, a no or not, for HTTP: its advice comes in whole seconds."""
     headers = [
         (name, value)
-        for name, value in rejected.headers
+        for name, value in reply.headers
         if name not in (b"retry-after", b"content-length")
     ]
-    advice = retry_after(rejected.headers, rejected.status, wall)
+    advice = retry_after(reply.headers, reply.status, wall)
     if advice is not None:
         headers.append((b"retry-after", b"%d" % advice))
-    headers.append((b"content-length", b"%d" % len(rejected.body)))
-    return rejected.status, headers, rejected.body
+    headers.append((b"content-length", b"%d" % len(reply.body)))
+    return reply.status, headers, reply.body
 
 
 def rejected_frame(rejected: Rejected, wall: float) -> bytes:

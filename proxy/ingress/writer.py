@@ -118,7 +118,7 @@ class Writer:
             await self._send(end)
             return
         if ended.rejected is not None:
-            form = replies.rejected_http(ended.rejected, self._runtime.wall())
+            form = replies.whole_http(ended.rejected, self._runtime.wall())
             await send_whole(self._runtime, self._body, self._send, form)
             return
         await send_no(self._runtime, self._body, self._send, self._no(ended))

@@ -4,11 +4,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proxy.accounts.account import ANY
+from proxy.accounts.learning import UNREACHABLE, Kind, Verdict
 from proxy.accounts.refresher import CredentialFailure
 from proxy.errors import UpstreamCut
-from tests.kit.accounts import FakeCredential, account
-from tests.kit.runtime import Bench
-from tests.kit.upstream import JSON, Script, failing
+from tests.kit.accounts import FakeCredential, account, served_by, used_headers
+from tests.kit.runtime import WALL, Bench
+from tests.kit.upstream import JSON, Script, failing, rejecting
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/backend-api/codex/models"])
@@ -118,3 +120,51 @@ async def test_models_for_a_login_that_is_gone_are_refused_with_what_is_wrong(
 
     assert client.refused.reason == "accounts_withheld"
     assert b"its auth.json is gone" in client.body
+
+
+async def test_models_are_asked_for_with_a_renewed_credential_where_the_first_is_refused(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    asked = account("a", credential=FakeCredential("a", renewed="again"))
+    listed = Script([b"{}"], headers=(*JSON, *used_headers(40)))
+    bench = Bench(nursery, rejecting(401, b"{}"), listed, accounts=[asked])
+    client = bench.get("/v1/models")
+    await client.wait_returned()
+
+    assert (client.status, served_by(bench)) == (200, ["a", "again"])
+    assert not asked.state.invalid
+    assert [window.used_percent for window in asked.view().windows] == [40]
+
+
+async def test_a_credential_that_models_are_refused_with_twice_is_learnt_to_be_no_good(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    asked = account("a", credential=FakeCredential("a", renewed="again"))
+    bench = Bench(nursery, rejecting(401, b"1"), rejecting(401, b"2"), accounts=[asked])
+    client = bench.get("/v1/models")
+    await client.wait_returned()
+
+    assert (client.status, client.body, served_by(bench)) == (401, b"2", ["a", "again"])
+    assert asked.state.invalid
+
+
+async def test_a_probe_made_for_models_teaches_what_it_shows_and_no_more(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """An account that lists its models can be reached; whether it has quota, nobody knows."""
+    asked = account("a")
+    bench = Bench(nursery, failing(), Script([b"{}"], headers=JSON), accounts=[asked])
+    asked.state.note(UNREACHABLE, ANY, WALL, WALL)
+    asked.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 9000), ANY, WALL, WALL)
+    asked.state.invalidate(WALL, WALL)
+    await trio.sleep(600)
+    down = bench.get("/v1/models")
+    await down.wait_returned()
+    waits = not asked.view().may_probe(ANY, bench.runtime.wall())
+    await trio.sleep(600)
+    client = bench.get("/v1/models")
+    await client.wait_returned()
+
+    assert (down.status, waits, client.status) == (502, True, 200)
+    view = asked.view()
+    assert (view.invalid, dict(view.trouble), list(view.spent)) == (None, {}, [ANY])

@@ -106,7 +106,7 @@ def test_over_http_the_upstreams_no_keeps_status_and_body(
     status: int, headers: dict[str, str], advice: bytes | None
 ) -> None:
     said = rejected(status, QUOTA, content_type="text/x", content_length="9999", **headers)
-    told, written, body = replies.rejected_http(said, WALL)
+    told, written, body = replies.whole_http(said, WALL)
 
     assert (told, body) == (status, QUOTA)
     assert [value for name, value in written if name == b"content-length"] == [b"%d" % len(QUOTA)]
