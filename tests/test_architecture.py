@@ -3,9 +3,11 @@
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,6 +139,20 @@ def what_is_pure_reads_no_clock_and_knows_no_runtime(module: Module) -> Iterator
         yield from (x for x in module.imports() if is_in(x, *impure))
 
 
+def a_name_has_one_docstring(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for one, two in pairwise(body):
+                if is_text(one) and is_text(two):
+                    yield f"line {two.lineno}"
+
+
+def is_text(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
 def nurseries_are_opened_in_four_places(module: Module) -> Iterator[str]:
     if module.path not in OPEN_NURSERIES and not is_harness(module):
         nodes = (x for x in ast.walk(module.tree) if isinstance(x, ast.Attribute | ast.Name))
@@ -185,6 +201,7 @@ BREACHES: list[tuple[Rule, str, str]] = [
         "lifecycle/lanes.py",
         '"""Lanes.\n\nRules for this file: pure; x."""\nimport trio',
     ),
+    (a_name_has_one_docstring, "proxy/turns.py", "class C:\n    x = 1\n    'one'\n    'two'"),
     (nurseries_are_opened_in_four_places, "proxy/turns.py", "trio.open_nursery()"),
     (nurseries_are_opened_in_four_places, "proxy/turns.py", "async with open_nursery(): pass"),
 ]
@@ -226,3 +243,10 @@ def test_the_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
 )
 def test_the_rule_lets_pass_what_is_meant_to(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Module(path, text))) == []
+
+
+def test_the_server_whose_private_methods_are_overridden_has_an_upper_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    (hypercorn,) = (x for x in project["dependencies"] if x.startswith("hypercorn"))
+
+    assert hypercorn == "hypercorn>=0.18,<0.19"
