@@ -1,1 +1,1 @@
-"""The recall harness: many simulated agents against one proxy, judged by what the wire shows."""
+"""The tools that load turnlane from outside: recall, simulate and bench."""

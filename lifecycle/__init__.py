@@ -1,13 +1,22 @@
 """Lifecycle: admission of turns. Stdlib and trio only; knows no HTTP, account or config file."""
 
-from lifecycle.admission import Admission, AdmissionStatistics, Lease
-from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId, PrincipalId, RootId, ThreadId
-from lifecycle.errors import AdmissionRefused, Refusal, Refused
+from lifecycle.ask import (
+    LANE_ID_BYTES,
+    AdmissionRefused,
+    Ask,
+    LaneId,
+    LeaseId,
+    PrincipalId,
+    Refusal,
+    Refused,
+    RootId,
+    ThreadId,
+)
+from lifecycle.budget import WorkflowStatistics
+from lifecycle.leases import Admission, AdmissionStatistics, Lease, Turn, open_turn
 from lifecycle.ledger import Granted, Ledger, Waiting
 from lifecycle.limits import Limits, Overlap, WorkflowLimits
 from lifecycle.memory import MemoryGate, Reservation
-from lifecycle.turn import Turn, open_turn
-from lifecycle.workflow import WorkflowStatistics
 from lifecycle.workflows import Workflows
 
 __all__ = [

@@ -25,12 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId
-from lifecycle.errors import Refusal, Refused
+from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId, Refusal, Refused
+from lifecycle.budget import Place
 from lifecycle.lanes import NO_PLACES, Lanes, LaneStatistics, Places, places_to_open
 from lifecycle.limits import Limits
 from lifecycle.memory import MemoryGate, MemoryStatistics, Reservation
-from lifecycle.workflow import Place
 from lifecycle.workflows import Workflows, WorkflowsStatistics
 
 

@@ -21,10 +21,9 @@ A turn without a root has no place, here `None`, and nothing limits it.
 
 from dataclasses import dataclass
 
-from lifecycle.ask import Ask, RootId, ThreadId
-from lifecycle.errors import Refusal, Refused
+from lifecycle.ask import Ask, Refusal, Refused, RootId, ThreadId
+from lifecycle.budget import Place, Workflow, WorkflowStatistics
 from lifecycle.limits import WorkflowLimits
-from lifecycle.workflow import Place, Workflow, WorkflowStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,86 +6,12 @@ hypercorn and `proxy.upstream` hand them over.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-import msgspec
-
-from proxy.keys import PREFIX
-
 Headers = list[tuple[bytes, bytes]]
-
-_KEY_PREFIX: Final = PREFIX.encode()
-
-_UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
-_UP: Final = frozenset(
-    {
-        b"authorization",
-        b"session-id",
-        b"session_id",
-        b"thread-id",
-        b"x-client-request-id",
-        b"chatgpt-account-id",
-        b"openai-organization",
-        b"openai-project",
-        b"openai-beta",
-        b"originator",
-        b"user-agent",
-        b"version",
-        b"x-oai-attestation",
-        b"traceparent",
-    }
-)
-_OF_A_LOGIN: Final = frozenset(
-    {
-        b"authorization",
-        b"chatgpt-account-id",
-        b"openai-organization",
-        b"openai-project",
-        b"x-oai-attestation",
-    }
-)
-_DOWN_PREFIXES: Final = (b"x-codex-", b"x-ratelimit-")
-_DOWN: Final = frozenset(
-    {
-        b"content-type",
-        b"x-request-id",
-        b"retry-after",
-        b"retry-after-ms",
-        b"openai-processing-ms",
-        b"openai-model",
-        b"x-reasoning-included",
-        b"x-models-etag",
-    }
-)
-_NEVER_DOWN: Final = frozenset({b"x-codex-websocket-max-message-bytes"})
-"""A larger frame makes Codex leave the WebSocket silently; our own limit is refused in band."""
-
-_TURN_HEADERS: Final = (
-    ("x-codex-turn-metadata", b"x-codex-turn-metadata"),
-    ("x-codex-turn-state", b"x-codex-turn-state"),
-    (
-        "ws_request_header_x_openai_internal_codex_responses_lite",
-        b"x-openai-internal-codex-responses-lite",
-    ),
-)
-"""`client_metadata` of a frame -> request header of the POST that it becomes."""
-_IDENTITY_HEADERS: Final = (
-    ("thread_id", b"thread-id"),
-    ("session_id", b"session-id"),
-    ("x-codex-parent-thread-id", b"x-codex-parent-thread-id"),
-    ("x-codex-window-id", b"x-codex-window-id"),
-    ("x-openai-subagent", b"x-openai-subagent"),
-)
-"""The same, for what counts as a whole or not at all."""
-_STALE: Final = frozenset(
-    {b"session_id", *(header for _, header in (*_TURN_HEADERS, *_IDENTITY_HEADERS))}
-)
-"""What a handshake says of the first thing done on its socket, and not of a later frame."""
-_WEBSOCKET_BETA: Final = re.compile(rb"\s*responses_websockets=[^,]*")
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _GO_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS: Final[tuple[tuple[str, float], ...]] = (
     ("ms", 0.001),
@@ -94,68 +20,6 @@ _SECONDS: Final[tuple[tuple[str, float], ...]] = (
     ("h", 3600.0),
     ("d", 86400.0),
 )
-
-
-def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> Headers:
-    """The client's headers that go up with an HTTP request."""
-    kept = [
-        (name, value)
-        for name, value in headers
-        if (name in _UP or name.startswith(_UP_PREFIXES))
-        and not (name == b"authorization" and turnlane_key(value) is not None)
-    ]
-    return [
-        *kept,
-        (b"content-type", b"application/json"),
-        (b"accept", b"text/event-stream" if streamed else b"application/json"),
-        (b"accept-encoding", b"identity"),
-    ]
-
-
-def for_account(
-    headers: Sequence[tuple[bytes, bytes]], credential: Headers, *, keep_turn_state: bool
-) -> Headers:
-    """`headers` as an account of ours sends them: what they say of the client's own login goes,
-    and turn state too unless this account gave it."""
-    gone = _OF_A_LOGIN if keep_turn_state else _OF_A_LOGIN | {b"x-codex-turn-state"}
-    return [(name, value) for name, value in headers if name not in gone] + credential
-
-
-def turnlane_key(authorization: bytes) -> bytes | None:
-    """The turnlane key in an authorization, which must never travel upstream. Whatever its scheme
-    and its spaces: what another server would read as a key is one here too."""
-    words = authorization.replace(b",", b" ").split()
-    return next((word for word in words if word.startswith(_KEY_PREFIX)), None)
-
-
-def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
-    """The headers of the POST that a `response.create` frame becomes.
-
-    `headers` are the handshake's. A frame that names its thread replaces the whole identity, since
-    the handshake's goes stale.
-    """
-    up = [(name, _without_websockets(name, value)) for name, value in upward(headers)]
-    thread = _header_value(metadata.get("thread_id"))
-    taken = _TURN_HEADERS if thread is None else (*_TURN_HEADERS, *_IDENTITY_HEADERS)
-    named = [(header, _header_value(metadata.get(key))) for key, header in taken]
-    fresh = [(header, value) for header, value in named if value is not None]
-    replaced = {header for header, _ in fresh}
-    if thread is not None:
-        replaced |= _STALE
-        if any(name == b"x-client-request-id" for name, _ in up):
-            replaced.add(b"x-client-request-id")
-            fresh.append((b"x-client-request-id", thread))
-    return [(name, value) for name, value in up if name not in replaced and value] + fresh
-
-
-def downward(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The upstream's headers that go down with its reply."""
-    kept = []
-    for raw_name, value in headers:
-        name = raw_name.lower()
-        if name not in _NEVER_DOWN and (name in _DOWN or name.startswith(_DOWN_PREFIXES)):
-            kept.append((name, value))
-    return kept
 
 
 def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
@@ -191,63 +55,6 @@ def stated_retry_seconds(headers: Sequence[tuple[bytes, bytes]], wall: float) ->
         milliseconds = number(find(headers, b"retry-after-ms"))
         seconds = None if milliseconds is None else milliseconds / 1000
     return seconds
-
-
-def metadata_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """`response.metadata` for a WebSocket: the only form in which Codex reads turn state there."""
-    pairs = list(headers)
-    found = {
-        name: value
-        for name in ("x-codex-turn-state", "openai-model")
-        if (value := find(pairs, name.encode()))
-    }
-    if not found:
-        return None
-    return msgspec.json.encode({"type": "response.metadata", "headers": found})
-
-
-def rate_limits_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """`codex.rate_limits` for a WebSocket, from the `x-codex-*` headers of an HTTP reply."""
-    pairs = list(headers)
-    windows = {}
-    for window in ("primary", "secondary"):
-        used = number(find(pairs, f"x-codex-{window}-used-percent".encode()))
-        if used is None:
-            continue
-        minutes = number(find(pairs, f"x-codex-{window}-window-minutes".encode()))
-        reset = number(find(pairs, f"x-codex-{window}-reset-at".encode()))
-        windows[window] = {
-            "used_percent": used,
-            "window_minutes": None if minutes is None else int(minutes),
-            "reset_at": None if reset is None else int(reset),
-        }
-    if not windows:
-        return None
-    event: dict[str, object] = {"type": "codex.rate_limits", "rate_limits": windows}
-    if (plan := find(pairs, b"x-codex-plan-type")) is not None:
-        event["plan_type"] = plan
-    has_credits = find(pairs, b"x-codex-credits-has-credits")
-    if has_credits is not None:
-        event["credits"] = {
-            "has_credits": has_credits.lower() == "true",
-            "unlimited": (find(pairs, b"x-codex-credits-unlimited") or "").lower() == "true",
-            "balance": find(pairs, b"x-codex-credits-balance"),
-        }
-    return msgspec.json.encode(event)
-
-
-def _without_websockets(name: bytes, value: bytes) -> bytes:
-    """`openai-beta` minus the value that announces WebSockets; empty when nothing is left."""
-    if name != b"openai-beta":
-        return value
-    kept = [part for part in value.split(b",") if not _WEBSOCKET_BETA.fullmatch(part)]
-    return b",".join(kept).strip()
-
-
-def _header_value(text: str | None) -> bytes | None:
-    """A metadata value as a header value; None for one that could not be a single header."""
-    value = b"" if text is None else text.strip().encode()
-    return value if value and not _CONTROL.search(value) else None
 
 
 def _advised(text: str | None, wall: float) -> float | None:

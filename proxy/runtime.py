@@ -11,25 +11,25 @@ from pathlib import Path
 import trio
 
 from lifecycle import Admission
-from proxy.accounts.account import AccountId
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings
-from proxy.accounts.book import AccountBook
-from proxy.accounts.claim import Account
-from proxy.accounts.opening import Opener, inspect
+from proxy.accounts.credentials.refresh import HttpPost, Refresher
+from proxy.accounts.health import Lasting
+from proxy.accounts.opening import Managed, Opener, inspect
+from proxy.accounts.persistence import Shelf, open_shelf
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.refresher import HttpPost, Refresher
-from proxy.accounts.shelf import Shelf, open_shelf
-from proxy.accounts.state import Lasting
-from proxy.config import Config, is_loopback
+from proxy.accounts.registry import AccountBook
+from proxy.accounts.view import AccountId
+from proxy.config.load import Config
+from proxy.config.settings import is_loopback
 from proxy.errors import ConfigError
-from proxy.hour import HOUR_SECONDS
-from proxy.journal import RECENT_RECORDS, Journal
+from proxy.journal.journal import RECENT_RECORDS, Journal
+from proxy.journal.record import TurnRecord
+from proxy.journal.store import Store, open_store
+from proxy.journal.summary import HOUR_SECONDS
 from proxy.keys import KeyRing
-from proxy.manage import Managed
-from proxy.record import TurnRecord
-from proxy.store import Store, open_store
-from proxy.upstream.base import Upstream
-from proxy.upstream.http import open_http_upstream
+from proxy.upstream.client import open_http_upstream
+from proxy.upstream.interface import Upstream
 
 logger = logging.getLogger("turnlane")
 

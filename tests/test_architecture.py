@@ -1,4 +1,4 @@
-"""The rules of the architecture that a program can check, on every module there is."""
+"""Rules of the architecture that a program can check, applied to every module."""
 
 import ast
 import re
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -16,12 +17,42 @@ import lifecycle
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("lifecycle", "proxy", "harness")
-FILE_LINES = 300
 FUNCTION_LINES = 60
-OPEN_NURSERIES = frozenset(
-    {"lifecycle/turn.py", "proxy/serve.py", "proxy/ingress/http.py", "proxy/ingress/websocket.py"}
+LAYERS: Final = (
+    "lifecycle",
+    "proxy",
+    "proxy.errors",
+    "proxy.headers",
+    "proxy.keys",
+    "proxy.responses",
+    "proxy.accounts",
+    "proxy.journal",
+    "proxy.home",
+    "proxy.config",
+    "proxy.upstream",
+    "proxy.runtime",
+    "proxy.turn",
+    "proxy.ingress",
+    "proxy.server",
+    "proxy.control",
+    "proxy.service",
+    "proxy.codex",
+    "proxy.status",
+    "proxy.process",
+    "proxy.cli",
+    "proxy.__main__",
 )
-ABOVE_THE_LEAVES = tuple(f"proxy.{x}" for x in ("ingress", "turns", "serve", "cli", "runtime"))
+"""From the bottom up: a module imports its own package and those listed before it, no others."""
+OPEN_NURSERIES = frozenset(
+    {
+        "lifecycle/leases.py",  # a turn
+        "proxy/ingress/http.py",  # an exchange
+        "proxy/ingress/websocket.py",  # a socket
+        "proxy/process/serve.py",  # the service, the connections
+    }
+)
+COMMAND_LINE = frozenset({"proxy/__main__.py", "harness/recall/inject.py"})
+LOADS_THE_HARNESS = "proxy/cli/main.py"
 MUTABLE = frozenset({"dict", "list", "set", "bytearray", "Counter", "deque", "defaultdict"})
 
 
@@ -48,41 +79,64 @@ def is_in(name: str, *packages: str) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
-def lifecycle_knows_only_itself(module: Module) -> Iterator[str]:
+def layer_of(name: str) -> str | None:
+    """The layer that a dotted name belongs to; the name of a value in `proxy` has none."""
+    return next((x for x in LAYERS if x != "proxy" and is_in(name, x)), None)
+
+
+def packages_only_import_what_is_below_them(module: Module) -> Iterator[str]:
+    mine = layer_of(module.path.removesuffix(".py").replace("/", "."))
+    if mine is not None:
+        banned = LAYERS[LAYERS.index(mine) + 1 :]
+        yield from (x for x in module.imports() if layer_of(x) in banned)
+
+
+def every_package_has_a_layer(module: Module) -> Iterator[str]:
+    is_product = module.path.startswith(("lifecycle/", "proxy/"))
+    if is_product and module.path != "proxy/__init__.py":
+        name = module.path.removesuffix(".py").replace("/", ".")
+        if layer_of(name) is None:
+            yield name
+
+
+def lifecycle_imports_only_the_standard_library_and_trio(module: Module) -> Iterator[str]:
     if module.path.startswith("lifecycle/"):
         known = {"lifecycle", "trio", *sys.stdlib_module_names}
         yield from (x for x in module.imports() if x.partition(".")[0] not in known)
 
 
-def lifecycle_is_entered_at_its_door(module: Module) -> Iterator[str]:
+def lifecycle_is_imported_through_its_face(module: Module) -> Iterator[str]:
     if module.path.startswith("proxy/"):
         public = {"lifecycle", *(f"lifecycle.{name}" for name in lifecycle.__all__)}
         yield from (x for x in module.imports() if is_in(x, "lifecycle") and x not in public)
 
 
-def the_leaves_of_the_proxy_know_nothing_above_or_beside_them(module: Module) -> Iterator[str]:
+def accounts_and_upstream_do_not_know_each_other(module: Module) -> Iterator[str]:
     for leaf, other in (("accounts", "upstream"), ("upstream", "accounts")):
         if module.path.startswith(f"proxy/{leaf}/"):
-            banned = (*ABOVE_THE_LEAVES, f"proxy.{other}")
-            yield from (x for x in module.imports() if is_in(x, *banned))
+            yield from (x for x in module.imports() if is_in(x, f"proxy.{other}"))
 
 
 def the_harness_speaks_only_the_wire(module: Module) -> Iterator[str]:
-    """But what puts a fault in, and what times a decision: no wire shows 20 us."""
-    inside = {"harness/inject.py", "harness/bench/decisions.py"}
+    """Except for what injects a fault, what times a decision, and the model of accounts."""
+    inside = {"harness/recall/inject.py", "harness/bench/decisions.py"}
     if module.path.startswith("harness/") and module.path not in inside:
-        pure = "proxy.accounts.routing" if module.path == "harness/simulate.py" else "harness"
+        is_model = module.path.startswith("harness/simulate/")
         ours = (x for x in module.imports() if is_in(x, "lifecycle", "proxy"))
-        yield from (x for x in ours if not is_in(x, pure) and x != pure.rpartition(".")[0])
+        yield from (x for x in ours if not (is_model and is_in(x, "proxy.accounts")))
 
 
-def nobody_imports_the_command_line(module: Module) -> Iterator[str]:
-    """But the two that start it: as it is, or with a fault in it."""
-    if module.path not in {"proxy/__main__.py", "harness/inject.py"}:
+def the_product_does_not_import_the_harness(module: Module) -> Iterator[str]:
+    if not module.path.startswith("harness/") and module.path != LOADS_THE_HARNESS:
+        yield from (x for x in module.imports() if is_in(x, "harness"))
+
+
+def only_entry_points_import_the_command_line(module: Module) -> Iterator[str]:
+    if module.path not in COMMAND_LINE and not module.path.startswith("proxy/cli/"):
         yield from (x for x in module.imports() if is_in(x, "proxy.cli"))
 
 
-def state_lives_in_no_module(module: Module) -> Iterator[str]:
+def modules_hold_no_state(module: Module) -> Iterator[str]:
     """A filled table may be `Final`; in the harness, whose process has one run, UPPER_CASE does."""
     for node in module.tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -116,9 +170,7 @@ def nothing_is_global(module: Module) -> Iterator[str]:
             yield f"global {', '.join(node.names)}"
 
 
-def files_and_functions_can_be_read_in_one_go(module: Module) -> Iterator[str]:
-    if len(module.text.splitlines()) > FILE_LINES:
-        yield f"{len(module.text.splitlines())} lines"
+def functions_can_be_read_in_one_go(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
@@ -131,12 +183,11 @@ def every_module_says_what_it_owns(module: Module) -> Iterator[str]:
         yield "no docstring"
 
 
-def what_is_pure_reads_no_clock_and_knows_no_runtime(module: Module) -> Iterator[str]:
-    """A module says that it is pure in its first sentence, or in its rules."""
+def pure_modules_read_no_clock_and_know_no_runtime(module: Module) -> Iterator[str]:
+    """A module says that it is pure in its first paragraph, or in its rules."""
     said = ast.get_docstring(module.tree) or ""
     if re.search(r"\bpure\b", said.partition("\n\nTheory of operation")[0]):
-        impure = ("trio", "time", "proxy.runtime")
-        yield from (x for x in module.imports() if is_in(x, *impure))
+        yield from (x for x in module.imports() if is_in(x, "trio", "time", "proxy.runtime"))
 
 
 def a_name_has_one_docstring(module: Module) -> Iterator[str]:
@@ -153,7 +204,7 @@ def is_text(node: ast.AST) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
-def nurseries_are_opened_in_four_places(module: Module) -> Iterator[str]:
+def nurseries_are_opened_in_listed_files(module: Module) -> Iterator[str]:
     if module.path not in OPEN_NURSERIES and not is_harness(module):
         nodes = (x for x in ast.walk(module.tree) if isinstance(x, ast.Attribute | ast.Name))
         names = ((x, x.attr if isinstance(x, ast.Attribute) else x.id) for x in nodes)
@@ -161,49 +212,63 @@ def nurseries_are_opened_in_four_places(module: Module) -> Iterator[str]:
 
 
 Rule = Callable[[Module], Iterator[str]]
+RUN: Final = "proxy/turn/run.py"
 BREACHES: list[tuple[Rule, str, str]] = [
-    (lifecycle_knows_only_itself, "lifecycle/turn.py", "import hypercorn"),
-    (lifecycle_knows_only_itself, "lifecycle/turn.py", "from proxy.config import Config"),
-    (lifecycle_knows_only_itself, "lifecycle/turn.py", "from .ask import Ask"),
-    (lifecycle_is_entered_at_its_door, "proxy/turns.py", "from lifecycle.ledger import Ledger"),
-    (lifecycle_is_entered_at_its_door, "proxy/turns.py", "from lifecycle import ledger"),
-    (lifecycle_is_entered_at_its_door, "proxy/turns.py", "import lifecycle.ledger"),
+    (packages_only_import_what_is_below_them, RUN, "from proxy.ingress.http import respond"),
+    (packages_only_import_what_is_below_them, RUN, "from proxy import server"),
+    (packages_only_import_what_is_below_them, "proxy/keys.py", "import proxy.accounts.pool"),
+    (packages_only_import_what_is_below_them, "lifecycle/lanes.py", "import proxy.errors"),
+    (every_package_has_a_layer, "proxy/other/thing.py", ""),
+    (every_package_has_a_layer, "proxy/thing.py", ""),
     (
-        the_leaves_of_the_proxy_know_nothing_above_or_beside_them,
-        "proxy/upstream/http.py",
+        lifecycle_imports_only_the_standard_library_and_trio,
+        "lifecycle/lanes.py",
+        "import hypercorn",
+    ),
+    (
+        lifecycle_imports_only_the_standard_library_and_trio,
+        "lifecycle/lanes.py",
+        "from .ask import Ask",
+    ),
+    (lifecycle_is_imported_through_its_face, RUN, "from lifecycle.ledger import Ledger"),
+    (lifecycle_is_imported_through_its_face, RUN, "from lifecycle import ledger"),
+    (lifecycle_is_imported_through_its_face, RUN, "import lifecycle.ledger"),
+    (
+        accounts_and_upstream_do_not_know_each_other,
+        "proxy/upstream/client.py",
         "from proxy.accounts.pool import AccountPool",
     ),
     (
-        the_leaves_of_the_proxy_know_nothing_above_or_beside_them,
+        accounts_and_upstream_do_not_know_each_other,
         "proxy/accounts/pool.py",
-        "from proxy import runtime",
+        "from proxy import upstream",
     ),
-    (the_harness_speaks_only_the_wire, "harness/plan.py", "import lifecycle"),
-    (the_harness_speaks_only_the_wire, "harness/simulate.py", "from proxy.accounts import pool"),
-    (the_harness_speaks_only_the_wire, "harness/plan.py", "from proxy.accounts import routing"),
-    (nobody_imports_the_command_line, "proxy/serve.py", "from proxy import cli"),
-    (state_lives_in_no_module, "proxy/turns.py", "cache = {}"),
-    (state_lives_in_no_module, "proxy/turns.py", "CACHE: Final = {}"),
-    (state_lives_in_no_module, "proxy/turns.py", "TABLE = {1: 2}"),
-    (state_lives_in_no_module, "proxy/turns.py", "totals: Final = collections.Counter[str]()"),
-    (state_lives_in_no_module, "harness/plan.py", "seen = [1]"),
-    (nothing_is_global, "proxy/turns.py", "def f():\n    global x\n    x = 1"),
-    (files_and_functions_can_be_read_in_one_go, "proxy/turns.py", "\n" * 301),
-    (files_and_functions_can_be_read_in_one_go, "proxy/turns.py", "def f():" + "\n    x" * 60),
-    (every_module_says_what_it_owns, "proxy/turns.py", "import trio"),
+    (the_harness_speaks_only_the_wire, "harness/recall/plan.py", "import lifecycle"),
+    (the_harness_speaks_only_the_wire, "harness/simulate/load.py", "from proxy import turn"),
+    (the_harness_speaks_only_the_wire, "harness/recall/plan.py", "from proxy.accounts import pool"),
+    (the_product_does_not_import_the_harness, RUN, "from harness.recall import plan"),
+    (only_entry_points_import_the_command_line, "proxy/process/serve.py", "from proxy import cli"),
+    (modules_hold_no_state, RUN, "cache = {}"),
+    (modules_hold_no_state, RUN, "CACHE: Final = {}"),
+    (modules_hold_no_state, RUN, "TABLE = {1: 2}"),
+    (modules_hold_no_state, RUN, "totals: Final = collections.Counter[str]()"),
+    (modules_hold_no_state, "harness/recall/plan.py", "seen = [1]"),
+    (nothing_is_global, RUN, "def f():\n    global x\n    x = 1"),
+    (functions_can_be_read_in_one_go, RUN, "def f():" + "\n    x" * 60),
+    (every_module_says_what_it_owns, RUN, "import trio"),
     (
-        what_is_pure_reads_no_clock_and_knows_no_runtime,
-        "proxy/frames.py",
+        pure_modules_read_no_clock_and_know_no_runtime,
+        "proxy/responses/frames.py",
         '"""Frames, pure: x."""\nfrom proxy.runtime import Runtime',
     ),
     (
-        what_is_pure_reads_no_clock_and_knows_no_runtime,
+        pure_modules_read_no_clock_and_know_no_runtime,
         "lifecycle/lanes.py",
         '"""Lanes.\n\nRules for this file: pure; x."""\nimport trio',
     ),
-    (a_name_has_one_docstring, "proxy/turns.py", "class C:\n    x = 1\n    'one'\n    'two'"),
-    (nurseries_are_opened_in_four_places, "proxy/turns.py", "trio.open_nursery()"),
-    (nurseries_are_opened_in_four_places, "proxy/turns.py", "async with open_nursery(): pass"),
+    (a_name_has_one_docstring, RUN, "class C:\n    x = 1\n    'one'\n    'two'"),
+    (nurseries_are_opened_in_listed_files, RUN, "trio.open_nursery()"),
+    (nurseries_are_opened_in_listed_files, RUN, "async with open_nursery(): pass"),
 ]
 RULES = list(dict.fromkeys(rule for rule, _, _ in BREACHES))
 
@@ -227,21 +292,27 @@ def test_the_rule_notices_a_breach(rule: Rule, path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "path", "text"),
     [
-        (lifecycle_is_entered_at_its_door, "proxy/turns.py", "from lifecycle import Ask"),
+        (packages_only_import_what_is_below_them, RUN, "from proxy import __version__"),
+        (packages_only_import_what_is_below_them, RUN, "from proxy.turn.outbox import Outbox"),
+        (lifecycle_is_imported_through_its_face, RUN, "from lifecycle import Ask"),
         (
             the_harness_speaks_only_the_wire,
-            "harness/simulate.py",
+            "harness/simulate/simulate.py",
             "from proxy.accounts.routing import route",
         ),
-        (the_harness_speaks_only_the_wire, "harness/run.py", "from harness.proxy import start"),
-        (state_lives_in_no_module, "proxy/turns.py", "TABLE: Final = {1: 2}"),
-        (state_lives_in_no_module, "proxy/turns.py", "TABLE = MappingProxyType({1: 2})"),
-        (state_lives_in_no_module, "proxy/turns.py", "__all__ = ['x']"),
-        (state_lives_in_no_module, "harness/plan.py", "TABLE = {1: 2}"),
-        (nobody_imports_the_command_line, "proxy/__main__.py", "from proxy.cli import main"),
+        (the_harness_speaks_only_the_wire, "harness/recall/run.py", "from harness.recall import x"),
+        (modules_hold_no_state, RUN, "TABLE: Final = {1: 2}"),
+        (modules_hold_no_state, RUN, "TABLE = MappingProxyType({1: 2})"),
+        (modules_hold_no_state, RUN, "__all__ = ['x']"),
+        (modules_hold_no_state, "harness/recall/plan.py", "TABLE = {1: 2}"),
+        (
+            only_entry_points_import_the_command_line,
+            "proxy/__main__.py",
+            "from proxy.cli.main import main",
+        ),
     ],
 )
-def test_the_rule_lets_pass_what_is_meant_to(rule: Rule, path: str, text: str) -> None:
+def test_the_rule_allows_what_it_should(rule: Rule, path: str, text: str) -> None:
     assert list(rule(Module(path, text))) == []
 
 

@@ -13,15 +13,16 @@ from time import perf_counter_ns
 from rich.table import Table
 
 from lifecycle import Ask, Granted, LaneId, Ledger, Limits, PrincipalId, RootId, ThreadId
-from proxy.accounts.account import AccountId, Window
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import MOST_BINDINGS, ThreadName
-from proxy.accounts.claim import Account, Asked
-from proxy.accounts.learning import Usage
+from proxy.accounts.claim import Asked
+from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.opening import NoCredential
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.refresher import CredentialFailure
-from proxy.accounts.routes import Routing
+from proxy.accounts.route import Routing
 from proxy.accounts.spec import AccountSpec
+from proxy.accounts.usage import Usage
+from proxy.accounts.view import AccountId, Window
 
 BATCH = 50
 BATCHES = 60

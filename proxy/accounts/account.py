@@ -1,162 +1,92 @@
-"""Account views, pure: what routing may know of an account; nothing in here is secret.
+"""An account: one credential and what is known of it."""
 
-Every time here is seconds since the epoch: windows reset at wall times, and what is known of an
-account outlives the process that learnt it.
-"""
+from typing import Final, Protocol
 
-import fnmatch
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
-from types import MappingProxyType
-from typing import Final, NewType
+from proxy.accounts.credentials.api_key import Headers
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.health import AccountState
+from proxy.accounts.spec import AccountSpec
+from proxy.accounts.tally import Tally
+from proxy.accounts.verdict import Kind, Verdict
+from proxy.accounts.view import ANY, AccountId, AccountView, Family
 
-AccountId = NewType("AccountId", str)
-Family = NewType("Family", str)
-
-ANY: Final = Family("")
-"""Stands for every model family in the cooldowns of an account."""
-UNSEEN_SCORE: Final = 101.0
-"""Of an account whose usage nobody has seen: above every score that was."""
-SPENT_PERCENT: Final = 100.0
-
-_DATED: Final = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
+REFUSED: Final = "credential refused by the provider"
 
 
-def family_of(model: str | None) -> Family:
-    """The models that share a prompt cache: one name without its date."""
-    return Family(_DATED.sub("", (model or "").strip().lower()))
+class Credential(Protocol):
+    """What authorizes a request. `fingerprint` stays while a token is only refreshed; `version`
+    changes with each token. Neither tells a secret."""
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    async def headers(self, wall: float) -> Headers | CredentialFailure: ...
+
+    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """One window of usage as the provider reports it."""
+class Account:
+    def __init__(
+        self,
+        account: AccountId,
+        spec: AccountSpec,
+        credential: Credential,
+        state: AccountState | None = None,
+    ) -> None:
+        self.id = account
+        self.spec = spec
+        self.credential = credential
+        self.state = state if state is not None else AccountState()
+        self.tally = Tally()
+        self.in_flight = 0
+        self.base_url = spec.url
+        self._refused: str | None = None
+        """The version of the credential that was refused last."""
+        self._problem: str | None = None
+        """What its credential failed by last."""
+        self.state.adopt(credential.fingerprint)
 
-    name: str
-    used_percent: float
-    resets_at: float
-    minutes: int | None = None
+    def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
+        """What an attempt that began then has shown."""
+        if verdict.kind is Kind.UNAUTHORIZED:
+            self._refused = self.credential.version
+            if not self.state.invalid:
+                self._problem = REFUSED
+        elif verdict.kind is Kind.SERVED:
+            self._problem = None
+        self.state.note(verdict, family, began, now)
 
-    def live(self, now: float) -> bool:
-        return now < self.resets_at
+    def failed(self, failure: CredentialFailure, now: float) -> None:
+        """Its credential cannot be had, for good or for a while."""
+        if failure.final:
+            self.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, now, now)
+        else:
+            self.state.delay(failure.retry_seconds or 0.0, now)
+        self._problem = failure.message
 
+    def reached(self, began: float) -> None:
+        """What was asked then has been answered."""
+        self.state.reached(began)
+        if not self.state.invalid:
+            self._problem = None
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cooldown:
-    """An account, or one model family on it, is left alone `until` then, or until it serves.
+    def renewed(self) -> None:
+        """Its credential is another than the one refused, or was found good."""
+        self.state.renewed()
+        self._problem = None
 
-    From `probe_at` on one request at a time may find out whether it serves again.
-    """
+    def problem(self, now: float) -> str | None:
+        """What is wrong with its credential; None while it serves."""
+        view = self.view()
+        held = view.invalid is not None or view.troubled(ANY, now)
+        return self._problem if held else None
 
-    since: float
-    until: float
-    probe_at: float
-    probing: bool = False
-
-    def live(self, now: float) -> bool:
-        return now < self.until
-
-    def may_probe(self, now: float) -> bool:
-        return not self.probing and now >= self.probe_at
-
-
-Cooldowns = Mapping[Family, Cooldown]
-
-
-def _none() -> Cooldowns:
-    return MappingProxyType({})
-
-
-class Standing(StrEnum):
-    """What may be asked of an account; the worst that holds."""
-
-    READY = "ready"
-    TROUBLED = "troubled"
-    SPENT = "spent"
-    INVALID = "invalid"
-    PLAN = "plan"
-    PAUSED = "paused"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountView:
-    """`models` are patterns of what the account's plan includes; None is everything."""
-
-    id: AccountId
-    generation: int = 1
-    windows: tuple[Window, ...] = ()
-    credits: bool = False
-    """It goes on serving beyond its windows."""
-    paused: bool = False
-    models: tuple[str, ...] | None = None
-    invalid: Cooldown | None = None
-    spent: Cooldowns = field(default_factory=_none)
-    trouble: Cooldowns = field(default_factory=_none)
-    _sound: bool = field(init=False, repr=False, compare=False)
-    """Nothing is against it, whatever is asked and whenever."""
-
-    def __post_init__(self) -> None:
-        held = self.paused or self.models is not None or self.invalid or self.spent or self.trouble
-        full = any(window.used_percent >= SPENT_PERCENT for window in self.windows)
-        object.__setattr__(self, "_sound", not held and not full)
-
-    def score(self, now: float) -> float:
-        """The highest live window in percent; a window that has reset counts as unused."""
-        if not self.windows:
-            return UNSEEN_SCORE
-        most = 0.0
-        for window in self.windows:
-            if window.used_percent > most and now < window.resets_at:
-                most = window.used_percent
-        return most
-
-    def seen(self) -> bool:
-        return bool(self.windows)
-
-    def standing(self, family: Family, now: float) -> Standing:
-        if self._sound:
-            return Standing.READY
-        if self.paused:
-            return Standing.PAUSED
-        if not self.includes(family):
-            return Standing.PLAN
-        if self.invalid is not None:
-            return Standing.INVALID
-        if self.spent_until(family, now) is not None:
-            return Standing.SPENT
-        return Standing.TROUBLED if self.troubled(family, now) else Standing.READY
-
-    def includes(self, family: Family) -> bool:
-        if self.models is None or family == ANY:
-            return True
-        return any(fnmatch.fnmatchcase(family, family_of(pattern)) for pattern in self.models)
-
-    def spent_until(self, family: Family, now: float) -> float | None:
-        """When its quota comes back; None while there is some."""
-        ends = [each.until for each in _of(self.spent, family) if each.live(now)]
-        ends += [each.resets_at for each in self._full_windows(now)]
-        return max(ends, default=None)
-
-    def troubled(self, family: Family, now: float) -> list[Cooldown]:
-        return [each for each in _of(self.trouble, family) if each.live(now)]
-
-    def may_probe(self, family: Family, now: float) -> bool:
-        """Whether one request may try it out, whatever keeps it from serving."""
-        held = [each for each in _of(self.spent, family) if each.live(now)]
-        held += self.troubled(family, now)
-        if self.invalid is not None:
-            held.append(self.invalid)
-        return bool(held) and all(each.may_probe(now) for each in held)
-
-    def _full_windows(self, now: float) -> list[Window]:
-        """Full by their own word, unless a refusal says more about the same."""
-        refused = self.spent.get(ANY)
-        if self.credits or (refused is not None and refused.live(now)):
-            return []
-        return [x for x in self.windows if x.live(now) and x.used_percent >= SPENT_PERCENT]
-
-
-def _of(cooldowns: Cooldowns, family: Family) -> list[Cooldown]:
-    keys = (ANY,) if family == ANY else (ANY, family)
-    return [cooldowns[key] for key in keys if key in cooldowns]
+    def view(self) -> AccountView:
+        """A refusal holds for the credential that was refused: its owner may sign in again, while
+        no turn comes here that would notice."""
+        if self.state.invalid and self._refused not in (None, self.credential.version):
+            self.renewed()
+        return self.state.view(self.id, self.spec.models)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Generic, NewType, TypeVar
 
-from proxy.accounts.account import AccountId, Family
-from proxy.accounts.routes import Binding
+from proxy.accounts.route import Binding
+from proxy.accounts.view import AccountId, Family
 
 ThreadName = NewType("ThreadName", str)
 BindingKey = tuple[ThreadName, Family]

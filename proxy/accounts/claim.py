@@ -3,106 +3,25 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from proxy.accounts.account import ANY, AccountId, AccountView, Family, family_of
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import BindingKey, Bindings, Foreign, ThreadName
-from proxy.accounts.credentials import Headers
-from proxy.accounts.learning import Kind, Usage, Verdict, usage_in_event, usage_in_headers
-from proxy.accounts.refresher import CredentialFailure
-from proxy.accounts.routes import Move, Route
-from proxy.accounts.spec import AccountSpec
-from proxy.accounts.state import AccountState
-from proxy.accounts.tally import Tally
+from proxy.accounts.credentials.api_key import Headers
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.route import Move, Route
+from proxy.accounts.usage import Usage, usage_in_event, usage_in_headers
+from proxy.accounts.verdict import Kind, Verdict
+from proxy.accounts.view import AccountId, Family, family_of
 
 logger = logging.getLogger("turnlane")
 
 FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
 """Moves that make a binding anew."""
-REFUSED: Final = "credential refused by the provider"
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
 _WORTH_A_LINE: Final = frozenset(
     {Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE, Kind.DENIED}
 )
-
-
-class Credential(Protocol):
-    """What authorizes a request. `fingerprint` stays while a token is only refreshed; `version`
-    changes with each token. Neither tells a secret."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    async def headers(self, wall: float) -> Headers | CredentialFailure: ...
-
-    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure: ...
-
-
-class Account:
-    def __init__(
-        self,
-        account: AccountId,
-        spec: AccountSpec,
-        credential: Credential,
-        state: AccountState | None = None,
-    ) -> None:
-        self.id = account
-        self.spec = spec
-        self.credential = credential
-        self.state = state if state is not None else AccountState()
-        self.tally = Tally()
-        self.in_flight = 0
-        self.base_url = spec.url
-        self._refused: str | None = None
-        """The version of the credential that was refused last."""
-        self._problem: str | None = None
-        """What its credential failed by last."""
-        self.state.adopt(credential.fingerprint)
-
-    def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
-        """What an attempt that began then has shown."""
-        if verdict.kind is Kind.UNAUTHORIZED:
-            self._refused = self.credential.version
-            if not self.state.invalid:
-                self._problem = REFUSED
-        elif verdict.kind is Kind.SERVED:
-            self._problem = None
-        self.state.note(verdict, family, began, now)
-
-    def failed(self, failure: CredentialFailure, now: float) -> None:
-        """Its credential cannot be had, for good or for a while."""
-        if failure.final:
-            self.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, now, now)
-        else:
-            self.state.delay(failure.retry_seconds or 0.0, now)
-        self._problem = failure.message
-
-    def reached(self, began: float) -> None:
-        """What was asked then has been answered."""
-        self.state.reached(began)
-        if not self.state.invalid:
-            self._problem = None
-
-    def renewed(self) -> None:
-        """Its credential is another than the one refused, or was found good."""
-        self.state.renewed()
-        self._problem = None
-
-    def problem(self, now: float) -> str | None:
-        """What is wrong with its credential; None while it serves."""
-        view = self.view()
-        held = view.invalid is not None or view.troubled(ANY, now)
-        return self._problem if held else None
-
-    def view(self) -> AccountView:
-        """A refusal holds for the credential that was refused: its owner may sign in again, while
-        no turn comes here that would notice."""
-        if self.state.invalid and self._refused not in (None, self.credential.version):
-            self.renewed()
-        return self.state.view(self.id, self.spec.models)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,19 +2,22 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.accounts.account import AccountId
-from proxy.accounts.authfile import read
-from proxy.accounts.authjson import NoLogin
-from proxy.accounts.claim import Account
-from proxy.accounts.credentials import ApiKey, ChatGptLogin, Headers
-from proxy.accounts.reference import Loaded, load_reference
-from proxy.accounts.refresher import CredentialFailure, Refresher
+from proxy.accounts.account import Account
+from proxy.accounts.credentials.api_key import ApiKey, Headers
+from proxy.accounts.credentials.auth_file import read
+from proxy.accounts.credentials.auth_json import NoLogin
+from proxy.accounts.credentials.chatgpt import ChatGptLogin
+from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
+from proxy.accounts.credentials.secret_source import Loaded, load_reference
+from proxy.accounts.health import AccountState, Lasting
+from proxy.accounts.pool import AccountPool
+from proxy.accounts.registry import AccountBook
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.state import AccountState, Lasting
+from proxy.accounts.view import AccountId
 
 logger = logging.getLogger("turnlane")
 
@@ -113,3 +116,13 @@ def _api_key(loaded: Loaded, spec: AccountSpec) -> ApiKey:
 
 def _login_path(spec: AccountSpec) -> Path:
     return Path(spec.auth_json or "").expanduser()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Managed:
+    """The accounts of one home. Those `configured` in config.toml are not added or removed here."""
+
+    pool: AccountPool
+    book: AccountBook
+    opener: Opener
+    configured: Collection[AccountId]

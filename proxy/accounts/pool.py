@@ -17,14 +17,15 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import Final
 
-from proxy.accounts.account import AccountId, AccountView, Family
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
-from proxy.accounts.claim import FRESH, Account, Asked, Books, Claim, Gift
-from proxy.accounts.routes import Memory, Route, Routing, Wish, Withheld
+from proxy.accounts.claim import FRESH, Asked, Books, Claim, Gift
+from proxy.accounts.health import Lasting
+from proxy.accounts.persistence import Scribe
+from proxy.accounts.route import Memory, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
-from proxy.accounts.scribe import Scribe
-from proxy.accounts.state import Lasting
 from proxy.accounts.statistics import AccountStatistics, statistics_of
+from proxy.accounts.view import AccountId, AccountView, Family
 
 __all__ = ["MOST_ACCOUNTS", "AccountPool", "AccountStatistics"]
 

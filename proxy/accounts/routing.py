@@ -25,19 +25,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from proxy.accounts.account import (
-    ANY,
-    UNSEEN_SCORE,
-    AccountId,
-    AccountView,
-    Cooldown,
-    Family,
-    Standing,
-    Window,
-    family_of,
-)
-from proxy.accounts.placing import Places
-from proxy.accounts.routes import (
+from proxy.accounts.route import (
     Binding,
     Memory,
     Move,
@@ -47,6 +35,18 @@ from proxy.accounts.routes import (
     Strategy,
     Wish,
     Withheld,
+)
+from proxy.accounts.strategy import Places
+from proxy.accounts.view import (
+    ANY,
+    UNSEEN_SCORE,
+    AccountId,
+    AccountView,
+    Cooldown,
+    Family,
+    Standing,
+    Window,
+    family_of,
 )
 
 __all__ = [

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from proxy.accounts.account import ANY, AccountId, Standing, Window
-from proxy.accounts.claim import Account
+from proxy.accounts.account import Account
 from proxy.accounts.tally import LastHour
+from proxy.accounts.view import ANY, AccountId, Standing, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

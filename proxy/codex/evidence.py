@@ -6,11 +6,11 @@ from pathlib import Path
 
 from proxy.codex.adoption import Adoption, Evidence, Routing, judge
 from proxy.codex.files import Disk, Files
-from proxy.codex.note import Note, read_note
 from proxy.codex.processes import Found, Walk, find_clients
 from proxy.codex.reading import Reading, is_local, is_same_place, read_config
+from proxy.codex.saved import Note, read_note
+from proxy.control.history import past_of, past_on_disk
 from proxy.errors import ConfigError, RoutingError
-from proxy.past import past_of, past_on_disk
 
 CONFIG_NAME = "config.toml"
 PROFILE_SUFFIX = ".config.toml"

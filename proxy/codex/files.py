@@ -1,7 +1,7 @@
 """Files: every step on the disk by which Codex is connected, so that each can be the last one.
 
 A kill may fall between any two of these steps; what they leave is put straight by
-`proxy.codex.route`, whatever it is.
+`proxy.codex.connect`, whatever it is.
 """
 
 import os

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from proxy.codex.edit import KEY, NotToml, parse
-from proxy.config import is_loopback
+from proxy.codex.toml_edit import KEY, NotToml, parse
+from proxy.config.settings import is_loopback
 
 BUILT_IN: Final = "openai"
 OURS: Final = "turnlane"

@@ -7,21 +7,21 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.headers import find, turnlane_key
+from proxy.headers import find
 from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
-from proxy.ingress.ask import from_headers
+from proxy.ingress.auth import NOBODY, Stranger, caller
 from proxy.ingress.body import Body
-from proxy.ingress.caller import NOBODY, Stranger, caller
 from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
-from proxy.ingress.deny import deny
 from proxy.ingress.http import answer_early, serve_responses
+from proxy.ingress.identity import from_headers
 from proxy.ingress.models import serve_models
 from proxy.ingress.origin import foreign
-from proxy.ingress.reasons import refusal
+from proxy.ingress.refusals import deny, refusal
+from proxy.ingress.status import status
 from proxy.ingress.websocket import serve_websocket
+from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime
-from proxy.status import status
 
 logger = logging.getLogger("turnlane")
 

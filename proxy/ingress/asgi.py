@@ -1,7 +1,45 @@
-"""ASGI as a handler sees it: its scope, what it receives from, and what it sends to."""
+"""Peer: the connection below a handler, as far as that needs it, and why a WebSocket is closed.
 
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+ASGI as a handler sees it: its scope, what it receives from, and what it sends to.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+GOING_AWAY: Final = 1001
+POLICY: Final = 1008
+TOO_BIG: Final = 1009
+TRY_AGAIN_LATER: Final = 1013
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    code: int
+
+
+class Peer(Protocol):
+    def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
+        """Have `told` called with the length of the message that has arrived in part."""
+        ...
+
+    async def send_frames(self, frames: Sequence[bytes]) -> None:
+        """Write text frames in one go. Not cancelled half-way."""
+        ...
+
+    @property
+    def chunked(self) -> bool:
+        """The answer that has begun is sent in chunks."""
+        ...
+
+    async def send_chunk(self, content: bytes) -> None:
+        """Write a part of such an answer. Not cancelled half-way."""
+        ...
+
+    def hold(self) -> None:
+        """The next write waits for the one behind it, which is sure to come; both leave as one."""
+        ...
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -4,48 +4,15 @@ What arrives before admission has spoken is taken in, so that a hang-up behind i
 as it is, the announced length if the memory gate has room for it meanwhile.
 """
 
-import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from io import BytesIO
 from typing import Final
 
 import trio
-import zstandard
 
 from lifecycle import Lease, MemoryGate, Reservation
+from proxy.ingress.decoding import BadBody
 
 EARLY_BYTES: Final = 64 * 1024
 """Taken in before admission without asking the gate."""
-_STEP_BYTES: Final = 64 * 1024
-_LAYERS: Final = 3
-_INLINE_BYTES: Final = 256 * 1024
-"""What decompresses to no more takes about a millisecond; the rest is done beside the loop."""
-_STRIDE_BYTES: Final = 4 * 2**20
-"""Of output for one trip to a thread, and then accounted."""
-_CORRUPT: Final = (zlib.error, zstandard.ZstdError, EOFError)
-
-CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
-
-
-@dataclass(frozen=True, slots=True)
-class BadBody:
-    """`reason` is a refusal's name (see `proxy.ingress.replies`)."""
-
-    reason: str
-    detail: str = ""
-
-
-def codings(header: str | None) -> tuple[str, ...] | BadBody:
-    """The content codings in the order in which they were applied, identity left out."""
-    named = tuple(part.strip().lower() for part in (header or "").split(",") if part.strip())
-    unknown = [name for name in named if name not in CODINGS]
-    if unknown:
-        return BadBody("unsupported_encoding", f"content-encoding {unknown[0]!r} is not known")
-    found = tuple(name for name in named if name != "identity")
-    if len(found) > _LAYERS:
-        return BadBody("unsupported_encoding", f"more than {_LAYERS} content codings")
-    return found
 
 
 class Body:
@@ -129,110 +96,3 @@ class Body:
                 self._bad = BadBody("memory_at_capacity")
         if self._bad is not None:
             self._chunks = []
-
-
-async def decoded(
-    body: bytes, applied: tuple[str, ...], lease: Lease, limit_bytes: int
-) -> bytes | BadBody:
-    """Undo the content codings, last one first, each result accounted to the lease."""
-    for coding in reversed(applied):
-        plain: bytes | BadBody = BadBody("too_large")
-        if min(len(body), limit_bytes) <= _INLINE_BYTES:
-            plain = decompress(coding, body, min(limit_bytes, _INLINE_BYTES))
-        if plain == BadBody("too_large") and limit_bytes > _INLINE_BYTES:
-            plain = await _decompress_beside(coding, body, lease, limit_bytes)
-        elif isinstance(plain, bytes) and not lease.grow(len(plain)):
-            plain = BadBody("memory_at_capacity")
-        if isinstance(plain, BadBody):
-            return plain
-        body = plain
-    return body
-
-
-def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
-    """Pure; never holds more than `limit_bytes` and one step of output."""
-    found = bytearray()
-    try:
-        step = _opened(coding, body)
-        while piece := step(_STEP_BYTES):
-            found += piece
-            if len(found) > limit_bytes:
-                return BadBody("too_large")
-    except _CORRUPT as error:
-        return _corrupt(coding, error)
-    return bytes(found)
-
-
-async def _decompress_beside(
-    coding: str, body: bytes, lease: Lease, limit_bytes: int
-) -> bytes | BadBody:
-    """The same in a thread, a stride at a time, each accounted before the next."""
-    found = bytearray()
-    try:
-        step = _opened(coding, body)
-        while piece := await trio.to_thread.run_sync(_stride, step):
-            found += piece
-            if len(found) > limit_bytes:
-                return BadBody("too_large")
-            if not lease.grow(len(piece)):
-                return BadBody("memory_at_capacity")
-    except _CORRUPT as error:
-        return _corrupt(coding, error)
-    return bytes(found)
-
-
-def _stride(step: Callable[[int], bytes]) -> bytes:
-    found = bytearray()
-    while len(found) < _STRIDE_BYTES and (piece := step(_STEP_BYTES)):
-        found += piece
-    return bytes(found)
-
-
-def _opened(coding: str, body: bytes) -> Callable[[int], bytes]:
-    return _zstd(body) if coding == "zstd" else _zlib(coding, body)
-
-
-def _corrupt(coding: str, error: Exception) -> BadBody:
-    return BadBody("bad_request", f"the body is not valid {coding}: {error}")
-
-
-def _zstd(body: bytes) -> Callable[[int], bytes]:
-    sizes = zstandard.get_frame_parameters(body)
-    reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
-        BytesIO(body), read_across_frames=True
-    )
-    seen = 0
-
-    def step(size: int) -> bytes:
-        nonlocal seen
-        piece = reader.read(size)
-        seen += len(piece)
-        if not piece and sizes.content_size not in (0, 2**64 - 1) and seen < sizes.content_size:
-            raise EOFError("it ends early")
-        return piece
-
-    return step
-
-
-def _zlib(coding: str, body: bytes) -> Callable[[int], bytes]:
-    bits = 31  # gzip
-    if coding == "deflate":  # zlib's wrapping by the standard; bare deflate is met as well
-        bits = 15 if body[:1] and body[0] & 0x0F == 8 and _is_zlib(body) else -15
-    inflater = zlib.decompressobj(bits)
-    rest = body
-
-    def step(size: int) -> bytes:
-        nonlocal rest
-        piece = inflater.decompress(rest, size)
-        rest = inflater.unconsumed_tail
-        if not piece and not inflater.eof:
-            raise EOFError("it ends early")
-        if not piece and inflater.unused_data:
-            raise EOFError("it goes on after its end")
-        return piece
-
-    return step
-
-
-def _is_zlib(body: bytes) -> bool:
-    return len(body) >= 2 and int.from_bytes(body[:2], "big") % 31 == 0

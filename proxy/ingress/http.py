@@ -16,21 +16,24 @@ import msgspec
 import trio
 
 from lifecycle import Ask, Lease
-from proxy.exchange import Prepared
-from proxy.headers import find, upward
+from proxy.headers import find
 from proxy.ingress import replies
-from proxy.ingress.asgi import Receive, Scope, Send
-from proxy.ingress.ask import Identity, from_headers
-from proxy.ingress.body import BadBody, Body, codings, decoded
-from proxy.ingress.peer import Peer
-from proxy.ingress.reasons import refusal
-from proxy.ingress.writer import Writer, send_no
-from proxy.outbox import Ended, Outbox, Outcome
+from proxy.ingress.asgi import Peer, Receive, Scope, Send
+from proxy.ingress.body import Body
+from proxy.ingress.decoding import BadBody, codings, decoded
+from proxy.ingress.http_writer import Writer, send_no
+from proxy.ingress.identity import Identity, from_headers
+from proxy.ingress.refusals import refusal
+from proxy.journal.outcome import Outcome
+from proxy.responses.forwarding import upward
+from proxy.responses.rawjson import UNREADABLE
+from proxy.responses.sse import Noted
 from proxy.runtime import Runtime
-from proxy.shallow import UNREADABLE
-from proxy.turns import run_turn
-from proxy.upstream.base import UpstreamRequest
-from proxy.upstream.sse import Noted
+from proxy.turn.ended import Ended
+from proxy.turn.exchange import Prepared
+from proxy.turn.outbox import Outbox
+from proxy.turn.run import run_turn
+from proxy.upstream.interface import UpstreamRequest
 
 
 class _Head(msgspec.Struct):

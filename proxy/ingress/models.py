@@ -6,20 +6,22 @@ from typing import Final
 import trio
 
 from proxy.accounts.claim import Asked, Claim
-from proxy.accounts.refresher import CredentialFailure
-from proxy.accounts.routes import Withheld
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.route import Withheld
 from proxy.errors import UpstreamCut
-from proxy.headers import Headers, downward, for_account, upward
+from proxy.headers import Headers
 from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.body import Body
 from proxy.ingress.http import while_watching
-from proxy.ingress.reasons import refusal_of
-from proxy.ingress.writer import send_whole
-from proxy.outbox import Ended, Outcome, Rejected, WholeReply
+from proxy.ingress.http_writer import send_whole
+from proxy.ingress.refusals import refusal_of
+from proxy.journal.outcome import Outcome
+from proxy.responses.forwarding import downward, for_account, upward
 from proxy.runtime import Runtime
-from proxy.upstream.base import Failure, UpstreamReply, UpstreamRequest
-from proxy.verdicts import judge, withheld, withheld_locally
+from proxy.turn.classify import judge, withheld, withheld_locally
+from proxy.turn.ended import Ended, Rejected, WholeReply
+from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 
 MODELS_SECONDS = 30.0
 MODELS_BYTES = 4 * 2**20

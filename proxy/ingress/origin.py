@@ -6,7 +6,7 @@ name was rebound to this machine sends a Host that is not ours.
 
 from collections.abc import Iterable
 
-from proxy.config import Server, is_loopback
+from proxy.config.settings import Server, is_loopback
 from proxy.headers import find
 
 

@@ -11,11 +11,11 @@ from typing import Final
 import msgspec
 
 from proxy.headers import retry_after
-from proxy.outbox import Rejected, WholeReply
-from proxy.responses import error_status, readable_error
-from proxy.shallow import UNREADABLE, members, text
-from proxy.upstream.base import Failure
-from proxy.upstream.sse import Event, event_from
+from proxy.responses.events import error_status, readable_error
+from proxy.responses.rawjson import UNREADABLE, members, text
+from proxy.responses.sse import Event, event_from
+from proxy.turn.ended import Rejected, WholeReply
+from proxy.upstream.interface import Failure
 
 Headers = list[tuple[bytes, bytes]]
 

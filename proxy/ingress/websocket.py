@@ -19,23 +19,31 @@ from typing import Final
 import trio
 
 from lifecycle import AdmissionRefused, Ask, Refusal, Waiting
-from proxy.frames import Create, Ignored, Interrupt, read_frame
-from proxy.ingress.asgi import Receive, Scope, Send
-from proxy.ingress.ask import from_frame, from_headers
-from proxy.ingress.caller import may_call
-from proxy.ingress.deny import deny
-from proxy.ingress.flow import hand_on
-from proxy.ingress.frames_out import FILLER, frames_of
-from proxy.ingress.kept import Kept
-from proxy.ingress.peer import GOING_AWAY, POLICY, TOO_BIG, TRY_AGAIN_LATER, Close, Peer
-from proxy.ingress.reasons import refusal_of
+from proxy.ingress.asgi import (
+    GOING_AWAY,
+    POLICY,
+    TOO_BIG,
+    TRY_AGAIN_LATER,
+    Close,
+    Peer,
+    Receive,
+    Scope,
+    Send,
+)
+from proxy.ingress.auth import may_call
+from proxy.ingress.identity import from_frame, from_headers
+from proxy.ingress.refusals import deny, refusal_of
 from proxy.ingress.replies import No, frame_form
-from proxy.ingress.socketturn import SocketTurn
-from proxy.outbox import Ended, Outbox, Outcome, Taken
-from proxy.responses import prewarmed
+from proxy.ingress.websocket_frames import FILLER, frames_of
+from proxy.ingress.websocket_turn import Kept, SocketTurn
+from proxy.journal.outcome import Outcome
+from proxy.responses.events import prewarmed
+from proxy.responses.frames import Create, Ignored, Interrupt, read_frame
+from proxy.responses.transcript import Transcript, continued
 from proxy.runtime import Runtime
-from proxy.transcript import Transcript, continued
-from proxy.turns import run_turn
+from proxy.turn.ended import Ended
+from proxy.turn.outbox import Outbox, Taken, hand_on
+from proxy.turn.run import run_turn
 
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.codex.events import (
-    Item,
-    completed,
-    created,
-    function_call,
-    item_done,
-    message,
-    response,
-)
+from tests.codex.events import Item, completed, created, function_call, item_done, message, response
 from tests.codex.upstream import Request, Step
 
 SPAWNS_MANY = """

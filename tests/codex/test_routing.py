@@ -17,7 +17,7 @@ import trio
 from proxy.codex.adoption import Adoption, State
 from proxy.codex.evidence import adoption
 from proxy.codex.files import Disk
-from proxy.codex.note import read_note
+from proxy.codex.saved import read_note
 from tests.codex.appserver import start_app_server
 from tests.codex.checks import assert_clean
 from tests.codex.cli import API_KEY, QUIET, Codex

@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
-from proxy.config import Config, load
+from proxy.config.load import Config, load
+from proxy.process.serve import serve
 from proxy.runtime import Runtime
-from proxy.serve import serve
 from tests.e2e.client import HOST, Answer, Client, request
 from tests.e2e.websocket import Socket, open_socket
 

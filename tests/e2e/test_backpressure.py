@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 import trio
 
-from proxy.config import Config
-from proxy.upstream.link import READ_BYTES
+from proxy.config.load import Config
+from proxy.upstream.connection import READ_BYTES
 from tests.e2e.client import Client, named, post
 from tests.e2e.process import Child, open_child
 from tests.e2e.upstream import Sent, Upstream

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from proxy.codex.files import Disk
-from proxy.codex.note import NOTE_NAME, Note, keep_note
+from proxy.codex.saved import NOTE_NAME, Note, keep_note
 from tests.e2e.proxy import open_proxy
 from tests.e2e.upstream import Upstream
 

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from proxy.errors import ConfigError
-from proxy.serve import serve
+from proxy.process.serve import serve
 from tests.e2e.client import Client, Cut, named, post
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy, open_proxy

@@ -16,13 +16,14 @@ from typing import Final
 import pytest
 import trio
 
-from proxy.config import load
-from proxy.handover import HANDOVER_NAME, OFFER, TAKE_OVER, Peer, wait_next
-from proxy.home import bind_unix, locked
-from proxy.launch import Launch
+from proxy.config.load import load
+from proxy.control.socket import bind_unix
+from proxy.home.lock import locked
+from proxy.journal.store import newest
+from proxy.process.activation import Launch
+from proxy.process.handover import HANDOVER_NAME, OFFER, TAKE_OVER, Peer, wait_next
+from proxy.process.serve import serve
 from proxy.runtime import Runtime
-from proxy.serve import serve
-from proxy.store import newest
 from tests.e2e.client import HOST, Client, Cut, request
 from tests.e2e.process import open_child, run
 from tests.e2e.proxy import Proxy, open_proxy

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trio
 
-from proxy.codex.command import Place, turn_on
-from proxy.store import newest
+from proxy.codex.place import Place, turn_on
+from proxy.journal.store import newest
 from tests.e2e.client import named, post
 from tests.e2e.process import ROOT, codex_home, environment, open_child, run
 from tests.e2e.upstream import Upstream

@@ -7,7 +7,14 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["proxy.config", "proxy.cli", "proxy.runtime", "proxy.serve", "proxy.look.command"]
+    "module",
+    [
+        "proxy.config.load",
+        "proxy.cli.main",
+        "proxy.runtime",
+        "proxy.process.serve",
+        "proxy.cli.status",
+    ],
 )
 def test_httpx_is_imported_only_where_it_is_used(module: str) -> None:
     program = f"import {module}, sys; sys.exit('httpx' in sys.modules)"

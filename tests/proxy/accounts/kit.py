@@ -12,9 +12,10 @@ from typing import Any
 
 import trio
 
-from proxy.accounts.authjson import CLAIMS
-from proxy.accounts.credentials import MARGIN_SECONDS, Headers
-from proxy.accounts.refresher import CredentialFailure, Refresher
+from proxy.accounts.credentials.api_key import Headers
+from proxy.accounts.credentials.auth_json import CLAIMS
+from proxy.accounts.credentials.chatgpt import MARGIN_SECONDS
+from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
 
 WALL = 1_800_000_000.0
 HOUR = 3600.0

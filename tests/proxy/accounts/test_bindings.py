@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.accounts.account import ANY, AccountId, Cooldown, Family, Window
 from proxy.accounts.bindings import BindingKey, Bindings, Foreign, Recent, ThreadName
-from proxy.accounts.routes import Binding
-from proxy.accounts.shelf import SHELF_NAME, open_shelf
-from proxy.accounts.state import Lasting
+from proxy.accounts.health import Lasting
+from proxy.accounts.persistence import SHELF_NAME, open_shelf
+from proxy.accounts.route import Binding
+from proxy.accounts.view import ANY, AccountId, Cooldown, Family, Window
 from proxy.errors import ConfigError
 
 A, B = AccountId("a"), AccountId("b")

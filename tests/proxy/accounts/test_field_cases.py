@@ -11,21 +11,16 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.accounts.account import ANY, AccountId, Standing
-from proxy.accounts.claim import Account
-from proxy.accounts.credentials import ChatGptLogin
-from proxy.accounts.refresher import CredentialFailure, Refresher
-from proxy.accounts.routes import Routing
-from proxy.accounts.shelf import open_shelf
+from proxy.accounts.account import Account
+from proxy.accounts.credentials.chatgpt import ChatGptLogin
+from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
+from proxy.accounts.health import AccountState
+from proxy.accounts.persistence import open_shelf
+from proxy.accounts.route import Routing
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.state import AccountState
+from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from tests.kit.accounts import FakeCredential, account, moves, served_by
-from tests.kit.asgi import HttpClient, SocketClient
-from tests.kit.events import SAID, call, call_output, create, created, failed, message, post
-from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
-from tests.kit.upstream import Script, answer, failing, rejecting, saying, streaming
+from proxy.journal.outcome import Outcome
 from tests.proxy.accounts.kit import (
     REUSED,
     AuthServer,
@@ -37,6 +32,11 @@ from tests.proxy.accounts.kit import (
     write,
 )
 from tests.proxy.accounts.test_turns import reasoning, spent, turns
+from tests.testkit.accounts import FakeCredential, account, moves, served_by
+from tests.testkit.asgi import HttpClient, SocketClient
+from tests.testkit.events import SAID, call, call_output, create, created, failed, message, post
+from tests.testkit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.testkit.upstream import Script, answer, failing, rejecting, saying, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounts.account import ANY, AccountId, Standing
-from proxy.accounts.claim import Account
+from proxy.accounts.account import Account
 from proxy.accounts.opening import inspect
 from proxy.accounts.spec import AccountSpec
-from tests.kit.runtime import WALL, opener
+from proxy.accounts.view import ANY, AccountId, Standing
 from tests.proxy.accounts.kit import access, document, write
+from tests.testkit.runtime import WALL, opener
 
 WORK = AccountId("work")
 

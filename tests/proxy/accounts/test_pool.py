@@ -12,17 +12,18 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.accounts.account import AccountId
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings, ThreadName
-from proxy.accounts.claim import Account, Asked
-from proxy.accounts.learning import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
+from proxy.accounts.claim import Asked
+from proxy.accounts.health import AccountState
+from proxy.accounts.persistence import Shelf, open_shelf
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.routes import Route, Routing, Withheld
-from proxy.accounts.shelf import Shelf, open_shelf
-from proxy.accounts.state import AccountState
-from tests.kit.accounts import FakeCredential, account, report
-from tests.kit.runtime import WALL, Bench
-from tests.kit.upstream import answer
+from proxy.accounts.route import Route, Routing, Withheld
+from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
+from proxy.accounts.view import AccountId
+from tests.testkit.accounts import FakeCredential, account, report
+from tests.testkit.runtime import WALL, Bench
+from tests.testkit.upstream import answer
 
 QUOTA = Verdict(kind=Kind.QUOTA, retry_at=None)
 VERDICTS = [SERVED, NEUTRAL, HICCUP, UNREACHABLE, QUOTA, Verdict(kind=Kind.THROTTLED)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts.account import ANY, UNSEEN_SCORE, AccountId, AccountView
-from proxy.accounts.routes import Memory, Move, Reason, Routing
+from proxy.accounts.route import Memory, Move, Reason, Routing
+from proxy.accounts.view import ANY, UNSEEN_SCORE, AccountId, AccountView
 from tests.proxy.accounts.views import (
     CACHE_FIRST,
     CAPACITY_FIRST,

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.accounts.account import (
+from proxy.accounts.route import Binding, Memory, Move, Reason, Route, Routing, Wish, Withheld
+from proxy.accounts.routing import route
+from proxy.accounts.view import (
     ANY,
     SPENT_PERCENT,
     AccountId,
@@ -20,8 +22,6 @@ from proxy.accounts.account import (
     Standing,
     Window,
 )
-from proxy.accounts.routes import Binding, Memory, Move, Reason, Route, Routing, Wish, Withheld
-from proxy.accounts.routing import route
 from tests.proxy.accounts.views import CACHE_FIRST, CAPACITY_FIRST, MODEL, NOW, OTHER_MODEL, view
 
 NAMES = [AccountId(name) for name in "abcde"]

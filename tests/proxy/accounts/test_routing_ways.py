@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts.account import AccountId, AccountView
-from proxy.accounts.routes import Memory, Move
+from proxy.accounts.route import Memory, Move
+from proxy.accounts.view import AccountId, AccountView
 from tests.proxy.accounts.views import (
     NOW,
     A,

@@ -8,19 +8,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.accounts.account import AccountId
-from proxy.accounts.claim import Account
-from proxy.accounts.refresher import CredentialFailure
-from tests.kit.accounts import FakeCredential, account, used_headers
-from tests.kit.events import completed, created
-from tests.kit.runtime import WALL, Bench
-from tests.kit.upstream import STREAM, Script, rejecting
+from proxy.accounts.account import Account
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.view import AccountId
 from tests.proxy.ingress.test_endings_storm import (
     act_on_a_socket,
     act_over_http,
     some_limits,
     some_script,
 )
+from tests.testkit.accounts import FakeCredential, account, used_headers
+from tests.testkit.events import completed, created
+from tests.testkit.runtime import WALL, Bench
+from tests.testkit.upstream import STREAM, Script, rejecting
 
 SEEDS = 8
 NAMES = ("a", "b", "c")

@@ -9,20 +9,20 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.accounts.account import ANY, AccountId, Window
 from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import Asked
-from proxy.accounts.learning import Usage
-from proxy.accounts.refresher import CredentialFailure
-from proxy.accounts.routes import Route, Routing
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.route import Route, Routing
+from proxy.accounts.usage import Usage
+from proxy.accounts.view import ANY, AccountId, Window
 from proxy.errors import UpstreamCut
-from proxy.ingress.ask import Identity
+from proxy.ingress.identity import Identity
+from proxy.journal.outcome import Outcome
 from proxy.keys import KeyRing
-from proxy.outbox import Outcome
-from tests.kit.accounts import FakeCredential, account, moves, report, served_by, used_headers
-from tests.kit.events import SAID, completed, create, created, failed, message, post, sse
-from tests.kit.runtime import TRANSPORTS, WALL, Bench, Transport
-from tests.kit.upstream import STREAM, Script, answer, failing, rejecting, streaming
+from tests.testkit.accounts import FakeCredential, account, moves, report, served_by, used_headers
+from tests.testkit.events import SAID, completed, create, created, failed, message, post, sse
+from tests.testkit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.testkit.upstream import STREAM, Script, answer, failing, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

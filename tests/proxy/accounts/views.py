@@ -5,9 +5,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from proxy.accounts.account import ANY, AccountId, AccountView, Cooldown, Family, Window
-from proxy.accounts.routes import Binding, Memory, Route, Routing, Wish, Withheld
+from proxy.accounts.route import Binding, Memory, Route, Routing, Wish, Withheld
 from proxy.accounts.routing import route
+from proxy.accounts.view import ANY, AccountId, AccountView, Cooldown, Family, Window
 
 NOW = 1_800_000_000.0
 RESET = NOW + 3600.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from proxy.codex.connect import connect, disconnect
 from proxy.codex.files import Disk
-from proxy.codex.route import connect, disconnect
 
 T = TypeVar("T")
 URL = "http://127.0.0.1:10110/v1"

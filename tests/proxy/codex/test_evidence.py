@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from proxy.codex.adoption import Adoption, State
-from proxy.codex.edit import KEY
 from proxy.codex.evidence import adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk
-from proxy.codex.note import NOTE_NAME
-from proxy.outbox import Outcome
-from proxy.record import TurnRecord
-from proxy.store import JOURNAL_NAME, open_store
+from proxy.codex.saved import NOTE_NAME
+from proxy.codex.toml_edit import KEY
+from proxy.journal.outcome import Outcome
+from proxy.journal.record import TurnRecord
+from proxy.journal.store import JOURNAL_NAME, open_store
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 from tests.proxy.codex.test_processes import FakeProcess
 

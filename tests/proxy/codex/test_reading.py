@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.codex.edit import KEY
 from proxy.codex.reading import Reading, is_local, is_same_place, read_config
+from proxy.codex.toml_edit import KEY
 
 URL = "http://127.0.0.1:10110/v1"
 ROOT = f'{KEY} = "{URL}"\n'

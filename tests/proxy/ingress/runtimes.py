@@ -2,12 +2,13 @@
 
 from lifecycle import Admission, Limits
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.routes import Routing
-from proxy.config import Client, Config
-from proxy.journal import Journal
+from proxy.accounts.route import Routing
+from proxy.config.load import Config
+from proxy.config.settings import Client
+from proxy.journal.journal import Journal
 from proxy.runtime import Runtime
-from tests.kit.runtime import NO_BOOK, NO_KEYS, opener
-from tests.kit.upstream import FakeUpstream
+from tests.testkit.runtime import NO_BOOK, NO_KEYS, opener
+from tests.testkit.upstream import FakeUpstream
 
 WALL = 1_800_000_000.0
 

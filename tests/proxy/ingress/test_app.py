@@ -8,12 +8,12 @@ from trio.testing import MockClock
 
 from lifecycle import Limits
 from proxy import __version__
-from proxy.config import Server
+from proxy.config.settings import Server
 from proxy.ingress.asgi import Scope
-from proxy.outbox import Outcome
-from tests.kit.events import completed, created
-from tests.kit.runtime import HOST, Bench
-from tests.kit.upstream import Script, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import completed, created
+from tests.testkit.runtime import HOST, Bench
+from tests.testkit.upstream import Script, streaming
 
 FOREIGN = [("origin", "https://evil.example")]
 

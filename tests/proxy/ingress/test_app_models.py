@@ -4,13 +4,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.accounts.account import ANY
-from proxy.accounts.learning import UNREACHABLE, Kind, Verdict
-from proxy.accounts.refresher import CredentialFailure
+from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.verdict import UNREACHABLE, Kind, Verdict
+from proxy.accounts.view import ANY
 from proxy.errors import UpstreamCut
-from tests.kit.accounts import FakeCredential, account, served_by, used_headers
-from tests.kit.runtime import WALL, Bench
-from tests.kit.upstream import JSON, Script, failing, rejecting
+from tests.testkit.accounts import FakeCredential, account, served_by, used_headers
+from tests.testkit.runtime import WALL, Bench
+from tests.testkit.upstream import JSON, Script, failing, rejecting
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/backend-api/codex/models"])

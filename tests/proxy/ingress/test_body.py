@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Admission, Ask, Lease, Limits, PrincipalId
-from proxy.ingress.body import (
-    CODINGS,
-    EARLY_BYTES,
-    BadBody,
-    Body,
-    codings,
-    decoded,
-    decompress,
-)
+from proxy.ingress.body import EARLY_BYTES, Body
+from proxy.ingress.decoding import CODINGS, BadBody, codings, decoded, decompress
 
 MIB = 2**20
 SILENT_SECONDS = 10.0

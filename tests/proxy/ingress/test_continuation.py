@@ -8,8 +8,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from tests.kit.events import (
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import (
     SAID,
     call,
     call_output,
@@ -23,8 +23,8 @@ from tests.kit.events import (
     item_done,
     message,
 )
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, Step, answer, saying, streaming
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, Step, answer, saying, streaming
 
 
 async def test_an_increment_goes_up_behind_all_that_was_said(

@@ -5,15 +5,9 @@ import json
 import trio
 from trio.testing import MockClock
 
-from tests.kit.events import (
-    SAID,
-    completed,
-    create,
-    created,
-    message,
-)
-from tests.kit.runtime import Bench
-from tests.kit.upstream import saying, streaming
+from tests.testkit.events import SAID, completed, create, created, message
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import saying, streaming
 
 
 async def test_calls_and_their_outputs_go_up_byte_for_byte(

@@ -3,16 +3,10 @@
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.outbox import Outcome
-from tests.kit.events import (
-    completed,
-    create,
-    created,
-    delta,
-    message,
-)
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, saying, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import completed, create, created, delta, message
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, saying, streaming
 
 
 async def test_a_prewarm_is_answered_here_and_remembered(

@@ -8,11 +8,11 @@ import trio
 from trio.testing import MockClock
 
 from lifecycle import Limits
-from proxy.config import Server
+from proxy.config.settings import Server
 from proxy.keys import KeyRing
-from tests.kit.asgi import Client, HttpClient
-from tests.kit.runtime import Bench, Pairs
-from tests.kit.upstream import Script, answer, failing, rejecting
+from tests.testkit.asgi import Client, HttpClient
+from tests.testkit.runtime import Bench, Pairs
+from tests.testkit.upstream import Script, answer, failing, rejecting
 
 ORIGIN = "https://app.example"
 SERVER = Server(origins=(ORIGIN,))

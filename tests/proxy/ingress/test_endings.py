@@ -7,20 +7,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from proxy.responses import Usage
-from tests.kit.asgi import Client
-from tests.kit.events import completed, created, delta, failed, incomplete, sse
-from tests.kit.runtime import TRANSPORTS, Bench, Transport
-from tests.kit.upstream import (
-    UNREACHABLE,
-    Script,
-    Step,
-    answer,
-    failing,
-    rejecting,
-    streaming,
-)
+from proxy.journal.outcome import Outcome
+from proxy.responses.events import Usage
+from tests.testkit.asgi import Client
+from tests.testkit.events import completed, created, delta, failed, incomplete, sse
+from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.upstream import UNREACHABLE, Script, Step, answer, failing, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

@@ -4,11 +4,11 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.outbox import Outcome
-from proxy.responses import Usage
-from tests.kit.events import completed, created, delta, failed, post
-from tests.kit.runtime import TRANSPORTS, Bench, Transport
-from tests.kit.upstream import JSON, Script, streaming
+from proxy.journal.outcome import Outcome
+from proxy.responses.events import Usage
+from tests.testkit.events import completed, created, delta, failed, post
+from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.upstream import JSON, Script, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

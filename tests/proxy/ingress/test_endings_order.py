@@ -8,11 +8,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from tests.kit.asgi import HttpClient
-from tests.kit.events import completed, create, created, delta, failed, incomplete, message
-from tests.kit.runtime import TRANSPORTS, Bench, Transport
-from tests.kit.upstream import Step, rejecting, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.asgi import HttpClient
+from tests.testkit.events import completed, create, created, delta, failed, incomplete, message
+from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.upstream import Step, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

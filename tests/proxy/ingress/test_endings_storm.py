@@ -9,8 +9,8 @@ from trio.testing import MockClock
 
 from lifecycle import Limits, Overlap
 from proxy.errors import UpstreamCut
-from tests.kit.asgi import SocketClient
-from tests.kit.events import (
+from tests.testkit.asgi import SocketClient
+from tests.testkit.events import (
     call,
     completed,
     create,
@@ -23,8 +23,8 @@ from tests.kit.events import (
     message,
     post,
 )
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, Step, failing, rejecting
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, Step, failing, rejecting
 
 SEEDS = 8
 THREADS = 4

@@ -5,10 +5,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, Overlap
-from proxy.outbox import Outcome
-from tests.kit.events import completed, create, created, delta, interrupt, post
-from tests.kit.runtime import TRANSPORTS, Bench, Transport
-from tests.kit.upstream import JSON, Script, answer, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import completed, create, created, delta, interrupt, post
+from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.upstream import JSON, Script, answer, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 

@@ -11,10 +11,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from tests.kit.events import completed, created, delta, failed, post
-from tests.kit.runtime import Bench
-from tests.kit.upstream import JSON, Script, answer, rejecting, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import completed, created, delta, failed, post
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import JSON, Script, answer, rejecting, streaming
 
 
 async def test_a_turn_goes_up_and_comes_down_byte_for_byte(

@@ -7,12 +7,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.config import Client as ClientSettings
-from proxy.outbox import Outcome
-from tests.kit.asgi import HttpClient
-from tests.kit.events import completed, created, post
-from tests.kit.runtime import Bench
-from tests.kit.upstream import answer, streaming
+from proxy.config.settings import Client as ClientSettings
+from proxy.journal.outcome import Outcome
+from tests.testkit.asgi import HttpClient
+from tests.testkit.events import completed, created, post
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import answer, streaming
 
 CODEX = [("x-codex-window-id", "w:0")]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import Server
+from proxy.config.settings import Server
 from proxy.ingress.origin import foreign
 
 SERVER = Server(hosts=("Desk.example",), origins=("https://app.example", "http://localhost:3000"))

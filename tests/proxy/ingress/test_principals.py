@@ -7,12 +7,12 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import PrincipalId
+from proxy.journal.outcome import Outcome
 from proxy.keys import KeyRing, Made
-from proxy.outbox import Outcome
-from tests.kit.asgi import Client
-from tests.kit.events import completed, create, created, message
-from tests.kit.runtime import TRANSPORTS, Bench, Pairs, Transport
-from tests.kit.upstream import answer, streaming
+from tests.testkit.asgi import Client
+from tests.testkit.events import completed, create, created, message
+from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
+from tests.testkit.upstream import answer, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 STRANGERS = 1000

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.ingress import replies
-from proxy.ingress.reasons import refusal
+from proxy.ingress.refusals import refusal
 from proxy.ingress.replies import frame_form, http_form
-from proxy.outbox import Rejected
-from proxy.upstream.base import Failure
-from proxy.upstream.sse import events_of
+from proxy.responses.sse import events_of
+from proxy.turn.ended import Rejected
+from proxy.upstream.interface import Failure
 from tests.proxy.ingress.runtimes import WALL, runtime
 
 

@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.config import Client as ClientSettings
-from proxy.outbox import Outcome
-from tests.kit.events import completed, create, created, delta, failed, interrupt, message
-from tests.kit.runtime import Bench
-from tests.kit.upstream import answer, streaming
+from proxy.config.settings import Client as ClientSettings
+from proxy.journal.outcome import Outcome
+from tests.testkit.events import completed, create, created, delta, failed, interrupt, message
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import answer, streaming
 
 
 async def test_twenty_turns_on_one_socket_all_complete(

@@ -4,9 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.kit.events import completed, created, delta
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, answer, streaming
+from tests.testkit.events import completed, created, delta
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, answer, streaming
 
 
 async def test_filler_frames_come_before_the_first_event_and_between_events(

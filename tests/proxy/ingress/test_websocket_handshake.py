@@ -4,9 +4,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from tests.kit.events import completed, create, created
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, answer, streaming
+from tests.testkit.events import completed, create, created
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, answer, streaming
 
 
 async def test_at_the_limit_of_websockets_a_handshake_is_answered_over_http(

@@ -5,11 +5,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
-from proxy.outbox import Outcome
-from tests.kit.asgi import SocketClient
-from tests.kit.events import completed, create, created, delta
-from tests.kit.runtime import Bench
-from tests.kit.upstream import Script, Step, answer, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.asgi import SocketClient
+from tests.testkit.events import completed, create, created, delta
+from tests.testkit.runtime import Bench
+from tests.testkit.upstream import Script, Step, answer, streaming
 
 
 def endless(name: str = "resp_1") -> Script:

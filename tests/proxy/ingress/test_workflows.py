@@ -8,11 +8,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.ingress.body import EARLY_BYTES
-from proxy.outbox import Outcome
-from tests.kit.asgi import Client
-from tests.kit.events import completed, create, created, delta
-from tests.kit.runtime import TRANSPORTS, Bench, Pairs, Transport
-from tests.kit.upstream import Script, answer, failing, streaming
+from proxy.journal.outcome import Outcome
+from tests.testkit.asgi import Client
+from tests.testkit.events import completed, create, created, delta
+from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
+from tests.testkit.upstream import Script, answer, failing, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
 CODEX = ("x-codex-window-id", "w")

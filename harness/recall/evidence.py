@@ -1,0 +1,74 @@
+"""Evidence: everything that a run has gathered and is judged by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harness.recall.plan import Plan
+from harness.recall.probe import Status, Unreadable
+from harness.recall.resident import Resident
+from harness.recall.watch import Seen
+
+LANE_BYTES = 32
+"""What the proxy may retain for one lane."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveSample:
+    """What /status said while all sessions of a wave stood at the upstream."""
+
+    wave: int
+    arrived: int
+    status: Status | Unreadable
+
+
+class Moment(StrEnum):
+    """When a fan-out is looked at; in this order."""
+
+    FANNED = "all children have asked"
+    JOINED = "the conversation itself has asked"
+    PRESSED = "one child has asked again, and a grandchild has asked"
+    CHANGED = "as many streams have ended as were refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutSample:
+    """How many turns stood at the upstream, how many were refused, and what /status said."""
+
+    standing: int
+    refused: int
+    status: Status | Unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FanOutEvidence:
+    before: Status | Unreadable
+    samples: Mapping[Moment, FanOutSample]
+    interactive_seconds: float | None
+    """From the asking of the conversation's own turn to its standing at the upstream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    plan: Plan
+    own_child: bool
+    before: Status
+    after: Status
+    waves: tuple[WaveSample, ...]
+    beyond: Status | Unreadable | None
+    """While all lanes are held, and more lanes have just been asked for."""
+    seen: tuple[Seen, ...]
+    client_problems: tuple[str, ...]
+    upstream_problems: tuple[str, ...]
+    sends: Mapping[str, int]
+    cuts: Mapping[str, int]
+    seconds: float
+    resident: Resident | None = None
+    fan_out: FanOutEvidence | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else used the proxy: else its peaks are not ours to judge."""
+        admitted = self.after.turns.admitted - self.before.turns.admitted
+        idle = self.before.turns.active == 0 and self.before.lanes.active == 0
+        return self.own_child or (idle and admitted <= len(self.seen))

@@ -1,0 +1,98 @@
+"""HttpLine: a session over HTTP, with a new connection and the whole history for each request."""
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from harness.recall.calls import Item
+from harness.recall.client import CutError, HttpExchange, open_stream
+from harness.recall.line import Address, Closed, Event, Message, read_object, refusal
+from harness.recall.plan import Exchange, SessionPlan
+from harness.recall.wire import body, headers
+
+_FRAME_END = re.compile(rb"\r?\n\r?\n")
+
+
+class HttpLine:
+    ends_itself = True
+
+    def __init__(self, address: Address, session: SessionPlan) -> None:
+        self._address = address
+        self._session = session
+        self._http: HttpExchange | None = None
+        self._messages = deque[Message]()
+        self._events = EventReader()
+        self._status: int | None = None
+
+    async def send(self, exchange: Exchange, items: Sequence[Item]) -> None:
+        await self.drop()
+        self._messages.clear()
+        self._events, self._status = EventReader(), None
+        data = msgspec.json.encode(body(self._session, exchange, items))
+        fields = (("host", self._address.authority), *headers(self._session, exchange))
+        try:
+            self._http = HttpExchange(await open_stream(self._address.host, self._address.port))
+            await self._http.send("POST", "/v1/responses", fields, data)
+        except CutError:
+            self._messages.append(Closed(clean=False))
+
+    async def receive(self) -> Message:
+        while not self._messages:
+            try:
+                await self._read_more()
+            except CutError:
+                self._messages.append(Closed(clean=False))
+        return self._messages.popleft()
+
+    async def interrupt(self) -> bool:
+        """Over HTTP there is only one way to stop a response."""
+        await self.drop()
+        return False
+
+    async def leftovers(self) -> Sequence[Message]:
+        """Nothing: each answer was read until its stream ended."""
+        return ()
+
+    async def drop(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def _read_more(self) -> None:
+        if self._http is None:
+            raise CutError("not connected")
+        if self._status is None:
+            self._status, answered = await self._http.read_head()
+            if self._status != 200:
+                document = read_object(await self._http.read_all())
+                refused = refusal(document, self._status, answered)
+                self._messages += [refused, Closed(clean=True)]
+                await self.drop()
+                return
+        if data := await self._http.read():
+            self._messages.extend(self._events.feed(data))
+        else:
+            self._messages.append(Closed(clean=self._events.empty))
+            await self.drop()
+
+
+class EventReader:
+    """The events of a server-sent stream, however it was cut into pieces."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no piece of an unfinished event is left."""
+        return not self._rest
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        *frames, self._rest = _FRAME_END.split(self._rest + data)
+        for frame in frames:
+            lines = [line for line in frame.splitlines() if line.startswith(b"data:")]
+            if lines:
+                told = b"\n".join(line[5:].strip() for line in lines)
+                yield Event(read_object(told), frame)

@@ -1,0 +1,120 @@
+"""Probe: reads /status, and waits until what it accounts for has gone back to where it was."""
+
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import msgspec
+import trio
+
+from harness.recall.client import CutError, get
+from harness.recall.line import Address
+
+SETTLE_SECONDS = 5.0
+"""What a client that went away held is back within one second; the rest is for a busy machine."""
+ANSWER_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    active: int
+    peak: int
+    peak_retained_bytes: int
+    admitted: int
+    refused: int
+    retained_bytes: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    active: int
+    peak: int
+    admitted: int
+    refused: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebSockets:
+    active: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    held_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflows:
+    tracked: int
+    active: int
+    refused: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """The part of /status that a run is judged by."""
+
+    service: str
+    version: str
+    pid: int
+    lanes: Lanes
+    turns: Turns
+    websockets: WebSockets
+    memory: Memory
+    workflows: Workflows
+    refusals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> dict[str, int]:
+        """What must be back where it was when nobody asks for anything."""
+        return {
+            "lanes": self.lanes.active,
+            "retained bytes": self.lanes.retained_bytes,
+            "turns": self.turns.active,
+            "websockets": self.websockets.active,
+            "memory bytes": self.memory.held_bytes,
+            "workflows": self.workflows.active,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """There is no /status, or it does not account for what a run is judged by."""
+
+    reason: str
+
+
+class Probe:
+    def __init__(self, address: Address, settle_seconds: float = SETTLE_SECONDS) -> None:
+        self._address = address
+        self._settle_seconds = settle_seconds
+
+    async def read(self) -> Status | Unreadable:
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                code, body = await get(self._address.host, self._address.port, "/status")
+            if code != HTTPStatus.OK:
+                return Unreadable(f"/status answers {code}")
+            return msgspec.json.decode(body, type=Status)
+        except (CutError, trio.TooSlowError, msgspec.DecodeError) as error:
+            return Unreadable(f"/status cannot be read: {error}")
+
+    async def wait_back_at(self, before: Status) -> Status | Unreadable:
+        """The status once nothing more is held than before, or after the time it has to settle."""
+        deadline = trio.current_time() + self._settle_seconds
+        while True:
+            status = await self.read()
+            if isinstance(status, Unreadable) or _is_back(status, before):
+                return status
+            if trio.current_time() > deadline:
+                return status
+            await trio.sleep(POLL_SECONDS)
+
+
+def _is_back(now: Status, before: Status) -> bool:
+    return all(now.held[name] <= before.held[name] for name in now.held)

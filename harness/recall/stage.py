@@ -1,0 +1,55 @@
+"""Stage: holds a wave until all its sessions have arrived and somebody lets it go.
+
+Theory of operation
+-------------------
+The upstream calls `wait_opened` for each session of a wave; the conductor calls `wait_full`, looks
+at what the proxy says while everybody stands there, and calls `open`. A session that gives up
+calls `leave`, so that the others are not kept waiting for it. A fan-out has no waves: who stands
+there is told one by one to go on (`family`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import trio
+
+from harness.recall.family import Family
+
+
+class Stage:
+    def __init__(self, members: Iterable[str]) -> None:
+        self._members = set(members)
+        self._arrived = defaultdict[int, set[str]](set)
+        self._opened = defaultdict[int, trio.Event](trio.Event)
+        self._changed = trio.Condition()
+        self.family = Family()
+
+    @property
+    def members(self) -> int:
+        return len(self._members)
+
+    def arrived(self, wave: int) -> int:
+        return len(self._arrived[wave])
+
+    async def wait_opened(self, wave: int, member: str) -> None:
+        """Arrive, and wait until the wave is let go."""
+        self._arrived[wave].add(member)
+        await self._notify()
+        await self._opened[wave].wait()
+
+    async def wait_full(self, wave: int) -> None:
+        """Until everybody who has not left has arrived."""
+        async with self._changed:
+            while not self._members <= self._arrived[wave]:
+                await self._changed.wait()
+
+    def open(self, wave: int) -> None:
+        self._opened[wave].set()
+
+    async def leave(self, member: str) -> None:
+        self._members.discard(member)
+        await self._notify()
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

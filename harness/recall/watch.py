@@ -1,0 +1,112 @@
+"""PURE Watch: what one client saw of one request, gathered message by message."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.recall.calls import OUTPUT_TYPES, Item
+from harness.recall.faults import End
+from harness.recall.line import Event, Message, Refused
+from harness.recall.plan import Exchange, SessionPlan
+from harness.recall.wire import TERMINALS, foreign_secrets
+
+LOCAL_EVENTS = frozenset({"keepalive", "codex.rate_limits", "response.metadata"})
+"""What a proxy may add of its own; everything else must be the upstream's, marked and in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One request of a client, and what came back."""
+
+    session: str
+    exchange: Exchange
+    end: End
+    call_ids: tuple[str, ...]
+    terminals: tuple[str, ...]
+    problems: tuple[str, ...]
+    refused: Refused | None
+    seconds: float
+
+    @property
+    def refused_here(self) -> bool:
+        """Whether turnlane refused it, so that nobody was asked."""
+        return self.refused is not None and bool(self.refused.reason)
+
+
+class Watch:
+    def __init__(self, session: SessionPlan, exchange: Exchange) -> None:
+        self.items: list[Item] = []
+        self.terminals: list[str] = []
+        self.marked = 0
+        """How many events of the upstream have arrived."""
+        self._session = session
+        self._exchange = exchange
+        self._problems: list[str] = []
+        self._refused: Refused | None = None
+
+    def note(self, message: Message) -> None:
+        if isinstance(message, Event):
+            self._note_event(message)
+        elif isinstance(message, Refused):
+            self._refused = message
+            self.terminals.append("error")
+        elif self.terminals and not message.clean:
+            self._problems.append("the stream was cut behind its terminal event")
+
+    def end(self) -> End | None:
+        """How the request has ended, as far as its own messages say."""
+        match self.terminals:
+            case []:
+                return None
+            case ["response.completed", *_]:
+                return End.COMPLETED
+            case ["response.incomplete", *_]:
+                return End.INCOMPLETE
+            case ["error", *_]:
+                return End.REFUSED
+            case _:
+                return End.FAILED
+
+    def seen(self, end: End, seconds: float) -> Seen:
+        calls = [item for item in self.items if item.get("type") in OUTPUT_TYPES]
+        return Seen(
+            session=self._session.name,
+            exchange=self._exchange,
+            end=end,
+            call_ids=tuple(str(item.get("call_id")) for item in calls),
+            terminals=tuple(self.terminals),
+            problems=tuple(dict.fromkeys(self._problems)),
+            refused=self._refused,
+            seconds=seconds,
+        )
+
+    def _note_event(self, event: Event) -> None:
+        if foreign_secrets(event.data, self._session.secret):
+            self._problems.append("a secret of another session crossed")
+        if event.type in LOCAL_EVENTS:
+            return
+        if self.terminals:
+            self._problems.append(f"{event.type} behind the terminal event")
+        if event.type in TERMINALS:
+            self.terminals.append(event.type)
+        if event.type == "response.incomplete":
+            self._note_incomplete(event)
+            return
+        self._note_mark(event.fields)
+        if event.is_item:
+            self.items.append(event.fields["item"])
+
+    def _note_incomplete(self, event: Event) -> None:
+        """The proxy's own answer to an interrupt."""
+        details = event.fields.get("response", {}).get("incomplete_details") or {}
+        if details.get("reason") != "interrupted":
+            self._problems.append("an incomplete response that nobody interrupted")
+
+    def _note_mark(self, fields: Mapping[str, Any]) -> None:
+        if fields.get("recall") != self._exchange.tag:
+            self._problems.append(f"an event of another request: {fields.get('recall')}")
+        elif fields.get("sequence_number") != self.marked:
+            number = fields.get("sequence_number")
+            self._problems.append(f"event {number} came where {self.marked} was next")
+            self.marked = number if isinstance(number, int) else self.marked
+        self.marked += 1

@@ -1,0 +1,1 @@
+"""Credentials of accounts: API keys, ChatGPT logins, and where their secrets are kept."""

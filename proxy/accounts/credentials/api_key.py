@@ -1,0 +1,37 @@
+"""An API key as a credential."""
+
+from dataclasses import dataclass, field
+
+from proxy.accounts.credentials.auth_json import can_travel, digest
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """An API key. Raises ValueError for one that no header can hold."""
+
+    secret: str = field(repr=False)
+    organization: str | None = None
+    project: str | None = None
+
+    def __post_init__(self) -> None:
+        for text in (self.secret, self.organization, self.project):
+            if text is not None and not can_travel(text):
+                raise ValueError("an API key, an organization or a project is visible ASCII")
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(self.secret)
+
+    def headers(self) -> Headers:
+        made = [_bearer(self.secret)]
+        if self.organization is not None:
+            made.append((b"openai-organization", self.organization.encode()))
+        if self.project is not None:
+            made.append((b"openai-project", self.project.encode()))
+        return made
+
+
+def _bearer(secret: str) -> tuple[bytes, bytes]:
+    return b"authorization", b"Bearer " + secret.encode()

@@ -1,0 +1,186 @@
+"""An auth.json on disk: read when it changed, locked beside it, replaced in one step.
+
+It may be Codex's own file. Codex replaces it without holding any lock while it asks the auth
+server, so our lock keeps turnlanes apart, and only comparing keeps turnlane and Codex apart.
+
+All here is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
+checkpoint between a token that works once and the file that has to keep its successor.
+"""
+
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import trio
+
+from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal, read_login, rewritten
+
+MOST_BYTES: Final = 2**20
+"""An auth.json beyond this is none."""
+LOCK_SUFFIX: Final = ".turnlane.lock"
+RETRY_SECONDS: Final = 0.05
+SETTLE_SECONDS: Final = 1.0
+
+
+class Stamp(NamedTuple):
+    """Equal as long as nobody has written the file."""
+
+    mtime_ns: int
+    size: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A file as it was read; `data` is empty when it could not be."""
+
+    stamp: Stamp | None
+    data: bytes = field(repr=False)
+    login: Login | NoLogin
+
+
+def stamp(path: Path) -> Stamp | None:
+    """None when there is no such file."""
+    try:
+        return _stamp(path.stat())
+    except OSError:
+        return None
+
+
+def read(path: Path) -> Copy:
+    try:
+        with path.open("rb") as file:
+            found = _stamp(os.fstat(file.fileno()))
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return Copy(stamp=None, data=b"", login=NoLogin.GONE)
+    except OSError:
+        return Copy(stamp=None, data=b"", login=NoLogin.BROKEN)
+    login = read_login(data) if len(data) <= MOST_BYTES else NoLogin.BROKEN
+    return Copy(stamp=found, data=data, login=login)
+
+
+async def read_settled(path: Path) -> Copy:
+    """As `read`, but a file that is being written has `SETTLE_SECONDS` to become whole."""
+    deadline = trio.current_time() + SETTLE_SECONDS
+    while True:
+        found = read(path)
+        if found.login is not NoLogin.BROKEN or trio.current_time() >= deadline:
+            return found
+        await trio.sleep(RETRY_SECONDS)
+
+
+@asynccontextmanager
+async def locked_beside(path: Path) -> AsyncIterator[None]:
+    """Hold the lock beside the file that the path leads to; waits for it. Raises OSError."""
+    lock = os.open(beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            if _try_lock(lock):
+                break
+            await trio.sleep(RETRY_SECONDS)
+        yield
+    finally:
+        os.close(lock)
+
+
+def beside(path: Path) -> Path:
+    """The lock of the file that the path leads to."""
+    target = _target(path)
+    return target.with_name(target.name + LOCK_SUFFIX)
+
+
+def tokens_differ(now: Copy, before: Copy) -> bool:
+    """Somebody wrote other tokens. Bytes that stay broken are nobody's, and are replaced."""
+    if now.login is NoLogin.BROKEN or not isinstance(before.login, Login):
+        return False
+    if not isinstance(now.login, Login):
+        return True
+    return (now.login.identity, now.login.access_token, now.login.refresh_token) != (
+        before.login.identity,
+        before.login.access_token,
+        before.login.refresh_token,
+    )
+
+
+def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
+    """Put renewed tokens where the old ones stood, unless somebody was faster; brings what holds.
+
+    Raises OSError when the file cannot be written: then the tokens are nowhere else.
+    """
+    now = read(path)
+    if now.login is NoLogin.GONE or tokens_differ(now, before):
+        return now
+    source = now.data if isinstance(now.login, Login) else before.data
+    replace_file(path, rewritten(source, renewal, wall))
+    return read(path)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """In one step, 0600 from the first byte, the owner kept. A link stays, its target goes."""
+    target = _target(path)
+    owner = target.stat() if target.exists() else None
+    fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
+    with suppress(FileNotFoundError):
+        fresh.unlink()
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if owner is not None and owner.st_uid != os.geteuid():
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(target)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def check_login(path: Path) -> Copy:
+    """The file, which is a login. Raises ValueError when it is none."""
+    found = read(path)
+    problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
+    if problem is not None:
+        raise ValueError(f"{path} is no ChatGPT login: {problem}")
+    return found
+
+
+def _why_not(path: Path, problem: NoLogin) -> str:
+    if problem is NoLogin.GONE:
+        return "there is no such file"
+    if path.is_dir():
+        return "it is a directory; its auth.json is meant"
+    if problem is NoLogin.API_KEY:
+        return f"{problem.value}; `turnlane accounts add` takes that, `codex login` makes a login"
+    return problem.value
+
+
+def login_copy(path_from: Path, path_to: Path) -> None:
+    """A copy of a login, 0600. Raises ValueError when there is none, OSError if it cannot be kept.
+
+    A refresh token works once: after either file has been refreshed, the other's is used up.
+    """
+    found = check_login(path_from)
+    path_to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    replace_file(path_to, found.data)
+
+
+def _target(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

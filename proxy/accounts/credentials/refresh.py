@@ -1,0 +1,185 @@
+"""Refreshes of tokens: each in a task of the service, so that a cancelled turn cancels nobody's.
+
+Theory of operation
+-------------------
+A login puts a `Flight` into a bounded channel; `serve` starts it in the service nursery, and all
+who need the token wait for its end. A refresh token works once, so what must not be interrupted is
+the way from the request to the file: that part runs in the flight's `shelter`, which only its
+deadline ends. When the service is cancelled, the deadline becomes `LAST_SECONDS`.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import trio
+
+from proxy.accounts.credentials.auth_json import Login, Renewal, read_renewal, refusal_code
+from proxy.accounts.spec import REFRESH_URL
+
+logger = logging.getLogger("turnlane")
+
+CLIENT_ID: Final = "app_EMoamEEZ73f0CkXaXp7hrann"
+"""Codex's public one: a refresh token belongs to the client that it was given to."""
+REFRESH_SECONDS: Final = 30.0
+"""A whole flight: waiting for the lock, and for the auth server."""
+LAST_SECONDS: Final = 2.0
+"""What a refresh under way may still take when turnlane ends."""
+MOST_FLIGHTS: Final = 256
+CONNECT_SECONDS: Final = 10.0
+ANSWER_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CredentialFailure:
+    """A credential cannot be used now; `final`: not before its owner signs in again.
+
+    `message` never holds what a server sent. `local`: the cause is on this machine.
+    """
+
+    final: bool
+    message: str
+    retry_seconds: float | None = None
+    local: bool = False
+
+
+class Post(Protocol):
+    """One POST of JSON. Raises OSError when no answer came."""
+
+    async def __call__(self, url: str, body: Mapping[str, str]) -> tuple[int, bytes]: ...
+
+
+class HttpPost:
+    """A client for each POST: there is one an hour, and an idle connection would be dead by then.
+
+    `trust_env` decides whether the proxies of the environment are used.
+    """
+
+    def __init__(self, *, trust_env: bool = True) -> None:
+        self._trust_env = trust_env
+
+    async def __call__(self, url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
+        import httpx  # it takes long to import, and most processes never refresh anything
+
+        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
+        try:
+            async with (
+                httpx.AsyncClient(timeout=timeout, trust_env=self._trust_env) as client,
+                client.stream(
+                    "POST", url, json=dict(body), headers={"user-agent": "turnlane"}
+                ) as response,
+            ):
+                answer = b""
+                async for piece in response.aiter_bytes():
+                    if len(answer) <= ANSWER_BYTES:
+                        answer += piece[: ANSWER_BYTES + 1]
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ConnectionError(type(error).__name__) from error
+        return response.status_code, answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefresherStatistics:
+    started: int
+    under_way: int
+
+
+Outcome = Login | CredentialFailure
+Work = Callable[[trio.CancelScope], Awaitable[Outcome]]
+
+
+@dataclass(eq=False, slots=True)
+class Flight:
+    """One refresh. `outcome` holds once `ended` is set."""
+
+    work: Work = field(repr=False)
+    shelter: trio.CancelScope = field(repr=False)
+    ended: trio.Event = field(default_factory=trio.Event)
+    outcome: Outcome = field(
+        repr=False,
+        default=CredentialFailure(
+            final=False, message="the refresh of its login did not end in time"
+        ),
+    )
+
+
+class Refresher:
+    """What the logins of one pool have in common: where they ask, and the task that asks."""
+
+    def __init__(self, post: Post, refresh_url: str = REFRESH_URL) -> None:
+        self._post = post
+        self._refresh_url = refresh_url
+        self._asked, self._asks = trio.open_memory_channel[Flight](MOST_FLIGHTS)
+        self._under_way: set[Flight] = set()
+        self._flights = 0
+
+    async def serve(self, service: trio.Nursery) -> None:
+        """The owner task: start flights in the service nursery until cancelled."""
+        try:
+            async for flight in self._asks:
+                self._under_way.add(flight)
+                self._flights += 1
+                service.start_soon(self._fly, flight)
+        finally:
+            last = trio.current_time() + LAST_SECONDS
+            for flight in self._under_way:
+                flight.shelter.deadline = min(flight.shelter.deadline, last)
+            while self._asks.statistics().current_buffer_used:
+                self._asks.receive_nowait().ended.set()
+            self._asks.close()
+
+    def start(self, work: Work) -> Flight:
+        """Have `work` done. What must not be cut off, it does in the scope that it is given."""
+        deadline = trio.current_time() + REFRESH_SECONDS
+        flight = Flight(work, trio.CancelScope(shield=True, deadline=deadline))
+        try:
+            self._asked.send_nowait(flight)
+        except (trio.WouldBlock, trio.BrokenResourceError):
+            flight.outcome = CredentialFailure(
+                final=False, message="no refresh can be started now", retry_seconds=LAST_SECONDS
+            )
+            flight.ended.set()
+        return flight
+
+    def statistics(self) -> RefresherStatistics:
+        return RefresherStatistics(started=self._flights, under_way=len(self._under_way))
+
+    async def ask(self, refresh_token: str) -> Renewal | CredentialFailure:
+        """Use a refresh token up, if the auth server takes it."""
+        body = {
+            "client_id": CLIENT_ID,
+            "grant_type": "refresh_token",
+            "refresh_token": refresh_token,
+        }
+        try:
+            status, answer = await self._post(self._refresh_url, body)
+        except OSError:
+            return _not_now("the auth server cannot be reached")
+        return judge(status, answer)
+
+    async def _fly(self, flight: Flight) -> None:
+        try:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            flight.outcome = await flight.work(flight.shelter)
+        except Exception:  # a bug in one refresh ends no other, and no turn that needs none
+            logger.exception("a refresh failed")
+        finally:
+            self._under_way.discard(flight)
+            flight.ended.set()
+
+
+def judge(status: int, answer: bytes) -> Renewal | CredentialFailure:
+    """What a token endpoint's answer means: only a refused refresh token is final."""
+    if 200 <= status < 300:
+        return read_renewal(answer) or _not_now(f"the auth server answered {status} with no token")
+    code = refusal_code(answer)
+    if status != 401 and (status != 400 or code is None):
+        return _not_now(f"the auth server answered with status {status}")
+    named = f"{status} ({code})" if code is not None else f"{status}"
+    why = f"its login is no longer valid: the refresh failed with status {named}; sign in again"
+    return CredentialFailure(final=True, message=why)
+
+
+def _not_now(why: str) -> CredentialFailure:
+    return CredentialFailure(final=False, message=f"its login could not be refreshed: {why}")

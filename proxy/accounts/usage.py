@@ -1,0 +1,147 @@
+"""Usage windows and plans, read from headers, events and reports. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from proxy.accounts.view import Window
+from proxy.headers import find, number
+from proxy.responses.rawjson import UNREADABLE
+
+Headers = Sequence[tuple[bytes, bytes]]
+UNSTATED_RESET_SECONDS: Final = 3600.0
+"""How long a window lasts, or a quota stays away, when nobody said."""
+
+_WINDOWS: Final = ("primary", "secondary")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What was said of an account's quota; `credits`: it goes on beyond its windows."""
+
+    windows: tuple[Window, ...] = ()
+    plan: str | None = None
+    credits: bool | None = None
+
+
+def usage_in_headers(headers: Headers, now: float) -> Usage:
+    """The windows that a reply's headers report."""
+    windows = []
+    for name in _WINDOWS:
+        prefix = f"x-codex-{name}-".encode()
+        windows.append(
+            _window(
+                name,
+                number(find(headers, prefix + b"used-percent")),
+                number(find(headers, prefix + b"window-minutes")),
+                number(find(headers, prefix + b"reset-at")),
+                number(find(headers, prefix + b"reset-after-seconds")),
+                now,
+            )
+        )
+    return Usage(
+        windows=tuple(window for window in windows if window is not None),
+        plan=find(headers, b"x-codex-plan-type"),
+        credits=_credits(
+            find(headers, b"x-codex-credits-has-credits"),
+            find(headers, b"x-codex-credits-unlimited"),
+        ),
+    )
+
+
+def usage_in_event(data: bytes, now: float) -> Usage:
+    """The same of a `codex.rate_limits` event."""
+    try:
+        event = msgspec.json.decode(data)
+    except UNREADABLE:
+        return Usage()
+    event = _dict(event)
+    limits = _dict(event.get("rate_limits"))
+    credit = _dict(event.get("credits"))
+    return Usage(
+        windows=_windows({name: limits.get(name) for name in _WINDOWS}, now),
+        plan=_text(event.get("plan_type")),
+        credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
+    )
+
+
+def usage_in_report(data: bytes, now: float) -> Usage:
+    """The same of the backend's usage page (`/wham/usage`)."""
+    try:
+        report = _dict(msgspec.json.decode(data))
+    except UNREADABLE:
+        return Usage()
+    limits = _dict(report.get("rate_limit"))
+    credit = _dict(report.get("credits"))
+    return Usage(
+        windows=_windows({name: limits.get(f"{name}_window") for name in _WINDOWS}, now),
+        plan=_text(report.get("plan_type")),
+        credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
+    )
+
+
+def _windows(found: Mapping[str, object], now: float) -> tuple[Window, ...]:
+    windows = []
+    for name, value in found.items():
+        fields = _dict(value)
+        seconds = _number(fields.get("limit_window_seconds"))
+        minutes = _number(fields.get("window_minutes"))
+        windows.append(
+            _window(
+                name,
+                _number(fields.get("used_percent")),
+                minutes if seconds is None else seconds / 60,
+                _number(fields.get("reset_at")),
+                _number(fields.get("reset_after_seconds")),
+                now,
+            )
+        )
+    return tuple(window for window in windows if window is not None)
+
+
+def _window(
+    name: str,
+    used: float | None,
+    minutes: float | None,
+    resets_at: float | None,
+    resets_in: float | None,
+    now: float,
+) -> Window | None:
+    """None without a percentage; a window that says nothing of its reset is believed for a while,
+    and none for longer than it lasts."""
+    if used is None:
+        return None
+    length = UNSTATED_RESET_SECONDS if not minutes else minutes * 60
+    if resets_at is None:
+        resets_at = now + (length if resets_in is None else resets_in)
+    elif minutes:
+        resets_at = min(resets_at, now + length)
+    return Window(
+        name=name,
+        used_percent=used,
+        resets_at=resets_at,
+        minutes=int(minutes) if minutes else None,
+    )
+
+
+def _credits(has: object, unlimited: object) -> bool | None:
+    """None when nothing was said of credits."""
+    if has is None and unlimited is None:
+        return None
+    return any(str(value).lower() == "true" for value in (has, unlimited))
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    return number(str(value))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,172 @@
+"""Learning, pure: what a reply, a failure or an event says of the account that it came from.
+
+Sources: the `x-codex-*` headers and the `codex.rate_limits` event of the ChatGPT backend, its
+`usage_limit_reached` with `resets_at`, and the error codes of the public API's documentation.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from proxy.accounts.usage import (
+    UNSTATED_RESET_SECONDS,
+    Headers,
+    _dict,
+    _number,
+    _text,
+    usage_in_headers,
+)
+from proxy.accounts.view import ANY, SPENT_PERCENT, Family, Window
+from proxy.headers import stated_retry_seconds
+from proxy.responses.rawjson import UNREADABLE
+
+QUOTA_RETRY_SECONDS: Final = 60.0
+"""A 429 that asks for more patience than this is about quota, not about pace."""
+LONGEST_HINT_SECONDS: Final = 5 * 3600.0
+"""A hint is believed this far where no window is known: the shortest window there is."""
+NOT_INCLUDED_SECONDS: Final = 86_400.0
+"""A plan changes seldom."""
+_NOT_INCLUDED: Final = "usage_not_included"
+_QUOTA_CODES: Final = frozenset({"usage_limit_reached", "insufficient_quota", _NOT_INCLUDED})
+_ACCOUNT_CODES: Final = frozenset(
+    {
+        "access_terminated",
+        "account_deactivated",
+        "billing_not_active",
+        "deactivated_workspace",
+        "invalid_api_key",
+        "ip_not_authorized",
+        "organization_deactivated",
+        "unsupported_country_region_territory",
+    }
+)
+"""A 403 with one of these would answer every request of the account."""
+_PACE_CODES: Final = frozenset({"rate_limit_exceeded", "slow_down"})
+_SERVER_CODES: Final = frozenset(
+    {"server_error", "internal_server_error", "server_is_overloaded", "overloaded_error"}
+)
+
+
+class Kind(StrEnum):
+    """What an attempt showed of its account; NEUTRAL is a fault of the request, DENIED of what this
+    account, but perhaps not another, may ask for."""
+
+    SERVED = "served"
+    NEUTRAL = "neutral"
+    HICCUP = "hiccup"
+    UNREACHABLE = "unreachable"
+    THROTTLED = "throttled"
+    QUOTA = "quota"
+    UNAUTHORIZED = "unauthorized"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """`family` is ANY unless the refusal names its model. `retry_at`: when it said to come back."""
+
+    kind: Kind
+    family: Family = ANY
+    retry_at: float | None = None
+    plan: str | None = None
+
+
+SERVED: Final = Verdict(kind=Kind.SERVED)
+NEUTRAL: Final = Verdict(kind=Kind.NEUTRAL)
+HICCUP: Final = Verdict(kind=Kind.HICCUP)
+UNREACHABLE: Final = Verdict(kind=Kind.UNREACHABLE)
+
+
+def judge_reply(
+    status: int, headers: Headers, body: bytes, model: str | None, family: Family, now: float
+) -> Verdict:
+    """What a reply other than 2xx says of its account."""
+    error = _error_in(body)
+    codes = _codes(error)
+    if status == 401 or (status == 403 and codes & _ACCOUNT_CODES):
+        return Verdict(kind=Kind.UNAUTHORIZED)
+    if status == 403 or (status == 404 and "model_not_found" in codes):
+        return Verdict(kind=Kind.DENIED)
+    if status >= 500 or status == 408:
+        return HICCUP
+    if status not in (402, 429):
+        return NEUTRAL
+    named = family if _names(error, model, family) else ANY
+    retry = stated_retry_seconds(headers, now)
+    full = [x for x in usage_in_headers(headers, now).windows if x.used_percent >= SPENT_PERCENT]
+    patience = retry is not None and retry > QUOTA_RETRY_SECONDS
+    if status == 402 or codes & _QUOTA_CODES or full or patience:
+        return Verdict(
+            kind=Kind.QUOTA,
+            family=named,
+            retry_at=_comes_back(error, codes, retry, full, now),
+            plan=_text(error.get("plan_type")),
+        )
+    retry_at = None if retry is None else now + retry
+    return Verdict(kind=Kind.THROTTLED, family=named, retry_at=retry_at)
+
+
+def judge_event(data: bytes, model: str | None, family: Family, now: float) -> Verdict:
+    """What a stream's `error` or `response.failed` says of its account."""
+    error = _error_in(data)
+    codes = _codes(error)
+    named = family if _names(error, model, family) else ANY
+    if codes & _QUOTA_CODES:
+        return Verdict(
+            kind=Kind.QUOTA, family=named, retry_at=_comes_back(error, codes, None, [], now)
+        )
+    if codes & _PACE_CODES:
+        return Verdict(kind=Kind.THROTTLED, family=named)
+    return HICCUP if codes & _SERVER_CODES else NEUTRAL
+
+
+def _comes_back(
+    error: Mapping[str, object],
+    codes: AbstractSet[str | None],
+    retry: float | None,
+    full: Sequence[Window],
+    now: float,
+) -> float:
+    """When quota is said to come back: by the body, the header, or the windows that are full."""
+    at = _number(error.get("resets_at"))
+    after = _number(error.get("resets_in_seconds"))
+    if at is not None and at > now:
+        return at
+    if after is not None:
+        return now + after
+    if full:
+        return max(window.resets_at for window in full)
+    if retry is not None:
+        return now + retry
+    return now + (NOT_INCLUDED_SECONDS if _NOT_INCLUDED in codes else UNSTATED_RESET_SECONDS)
+
+
+def _names(error: Mapping[str, object], model: str | None, family: Family) -> bool:
+    """Whether a refusal speaks of the model that was asked for, and not of the account."""
+    if not model or not family:
+        return False
+    if error.get("model") in (model, family) or error.get("param") in (model, family):
+        return True
+    words = (_text(error.get("message")) or "").lower().split()
+    return any(word.strip("`'\".,:;()") in (model.lower(), family) for word in words)
+
+
+def _codes(error: Mapping[str, object]) -> AbstractSet[str | None]:
+    return {_text(error.get("code")), _text(error.get("type"))}
+
+
+def _error_in(data: bytes) -> dict[str, Any]:
+    """The error of a body, an `error` event or a `response.failed`; empty when there is none."""
+    try:
+        body = _dict(msgspec.json.decode(data))
+    except UNREADABLE:
+        return {}
+    response = _dict(body.get("response"))
+    for holder in (body.get("error"), response.get("error")):
+        if isinstance(holder, dict):
+            return holder
+    return body if body.get("type") == "error" else {}

@@ -1,0 +1,146 @@
+"""The `turnlane accounts` commands: arguments only; `proxy.cli.accounts_actions` does the work.
+
+A key never stands in the arguments, where every process of the machine could read it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from proxy.cli.common import AsJson, ConfigFile, operate
+from proxy.config.load import Config, load
+
+accounts = typer.Typer(help="The accounts that serve turns.", no_args_is_help=True)
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Small letters, digits, '.', '_' and '-'.")
+]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="Base URL, if it is not the provider's.")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="PATTERN", help="What its plan includes, as 'gpt-5*'; repeat."),
+]
+
+
+@accounts.callback()
+def _configured(context: typer.Context, config: ConfigFile = None) -> None:
+    """The file is read only where no turnlane runs: it may describe accounts too."""
+    context.obj = lambda: load(config, os.environ, {}, offline=True)
+
+
+def _config(context: typer.Context) -> Callable[[], Config]:
+    found: Callable[[], Config] = context.obj
+    return found
+
+
+@accounts.command("add")
+def accounts_add(
+    context: typer.Context,
+    name: Name,
+    env: Annotated[
+        str | None, typer.Option(metavar="VAR", help="Read the key from here, not from stdin.")
+    ] = None,
+    url: Url = None,
+    models: Models = None,
+    organization: Annotated[
+        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+    ] = None,
+) -> None:
+    """Add an API key, read from stdin; or replace the credential of that name."""
+    from proxy.cli.accounts_actions import Described, add_account
+
+    described = Described(
+        name=name, url=url, models=models, organization=organization, project=project
+    )
+    operate(lambda home: add_account(home, _config(context), described, env))
+
+
+@accounts.command("import")
+def accounts_import(
+    context: typer.Context,
+    name: Name,
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PATH]", help="An auth.json; by default the one of Codex."),
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Keep a copy, for a login that no Codex uses.")
+    ] = False,
+    url: Url = None,
+    models: Models = None,
+) -> None:
+    """Use a ChatGPT login where Codex keeps it, and share its refresh."""
+    from proxy.cli.accounts_actions import Described, import_account
+
+    described = Described(name=name, url=url, models=models)
+    operate(lambda home: import_account(home, _config(context), described, path, copy=copy))
+
+
+@accounts.command("list")
+def accounts_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show each account: its state, its usage, and what it served in the last hour."""
+    from proxy.cli.accounts_actions import list_accounts
+
+    operate(lambda home: list_accounts(home, _config(context), as_json=as_json))
+
+
+@accounts.command("pause")
+def accounts_pause(context: typer.Context, name: Name) -> None:
+    """Send nothing to an account until it is resumed; its threads move."""
+    from proxy.cli.accounts_actions import pause_account
+
+    operate(lambda home: pause_account(home, _config(context), name, paused=True))
+
+
+@accounts.command("resume")
+def accounts_resume(context: typer.Context, name: Name) -> None:
+    """Use a paused account again."""
+    from proxy.cli.accounts_actions import pause_account
+
+    operate(lambda home: pause_account(home, _config(context), name, paused=False))
+
+
+@accounts.command("remove")
+def accounts_remove(context: typer.Context, name: Name) -> None:
+    """Forget an account and its own secret; a shared auth.json stays."""
+    from proxy.cli.accounts_actions import remove_account
+
+    operate(lambda home: remove_account(home, _config(context), name))
+
+
+@accounts.command("test")
+def accounts_test(name: Name, as_json: AsJson = False) -> None:
+    """Ask the provider about an account; costs no tokens."""
+    from proxy.cli.accounts_actions import try_account
+
+    operate(lambda home: try_account(home, name, as_json=as_json))
+
+
+@accounts.command("preview")
+def accounts_preview(
+    context: typer.Context,
+    thread: Annotated[
+        str, typer.Argument(metavar="THREAD", help="The client's own id of the thread.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="By default, those it is bound for.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="ID", help="Whose thread it is.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the next turn of a thread would go; changes nothing."""
+    from proxy.cli.accounts_actions import preview_thread
+
+    operate(
+        lambda home: preview_thread(
+            home, _config(context), thread=thread, model=model, key=key, as_json=as_json
+        )
+    )

@@ -1,0 +1,71 @@
+"""Check: everything that is wrong with a configuration, not only what stops turnlane first."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from proxy.config.load import Config, build, read
+from proxy.errors import ConfigError
+from proxy.runtime import inspect_accounts
+
+
+def check(path: Path | None, environment: Mapping[str, str]) -> int:
+    """Say it; the exit code is 2 if anything is wrong."""
+    config, problems = settle(path, environment)
+    if config is not None and not problems:
+        try:
+            for warning in inspect_accounts(config):
+                typer.echo(f"turnlane: {warning}", err=True)
+        except ConfigError as error:
+            problems = [error]
+    for problem in problems:
+        typer.echo(f"turnlane: {problem}", err=True)
+    if config is None or problems:
+        return 2
+    where = config.upstream.url or "the provider that each client's own login belongs to"
+    server = f"{config.server.host}:{config.server.port}"
+    file = "no file, all defaults" if path is None else str(path)
+    typer.echo(f"configuration good ({file}): {server} -> {where}")
+    return 0
+
+
+def settle(
+    path: Path | None, environment: Mapping[str, str]
+) -> tuple[Config | None, list[ConfigError]]:
+    """What there is without all that is wrong, and that."""
+    problems: list[ConfigError] = []
+    tables: dict[str, dict[str, Any]] = {}
+    environment = dict(environment)
+    try:
+        tables = read(path) if path is not None else {}
+    except ConfigError as error:
+        return None, [error]
+    while True:
+        try:
+            return build(tables, path, environment, {}), problems
+        except ConfigError as error:
+            if not any(problem.key.startswith(f"{error.key}.") for problem in problems):
+                problems.append(error)  # else it is what is left of an account without its key
+            if not _without(tables, environment, error.key):
+                return None, problems
+
+
+def _without(tables: dict[str, dict[str, Any]], environment: dict[str, str], key: str) -> bool:
+    """Take out what was complained about; whether it was there."""
+    if key == "upstream.url" and environment.get("TURNLANE_UPSTREAM"):
+        del environment["TURNLANE_UPSTREAM"]
+        return True
+    if key in tables:
+        del tables[key]
+        return True
+    section, _, name = key.partition(".")
+    inner: dict[str, Any] = tables.get(section, {})
+    while name not in inner and "." in name:
+        outer, _, name = name.partition(".")
+        inner = inner.get(outer, {})
+    if name not in inner:
+        return False
+    del inner[name]
+    return True

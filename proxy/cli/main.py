@@ -1,0 +1,302 @@
+"""The `turnlane` command: arguments, environment and exit codes; the work is done elsewhere.
+
+Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, stderr the log.
+"""
+
+import logging
+import os
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import trio
+import typer
+
+from proxy import __version__
+from proxy.cli.accounts import accounts
+from proxy.cli.common import AsJson, ConfigFile, complain, operate, say_what_is_lost
+from proxy.cli.service import service
+from proxy.config.load import Config, load
+from proxy.config.settings import Server
+from proxy.errors import ConfigError, PortTaken
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="turnlane",
+    help="A proxy between coding agents and model services.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+_SERVER: Final = Server()
+
+
+@app.callback()
+def _turnlane(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"Where to listen; by default {_SERVER.host}."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help=f"By default {_SERVER.port}; 0 picks a free one."),
+    ] = None,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="By default, where each login belongs.")
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Replace the one that serves, without a gap.")
+    ] = False,
+    config: ConfigFile = None,
+    codex: Annotated[
+        bool, typer.Option("--codex", help="Connect Codex meanwhile; see `turnlane codex`.")
+    ] = False,
+) -> None:
+    """Run the proxy in the foreground until SIGINT or SIGTERM."""
+    from proxy.codex.place import Place
+    from proxy.process.activation import read_launch
+    from proxy.process.serve import look_less_often
+    from proxy.process.serve import serve as run
+
+    settings = _settings(config, host=host, port=port, upstream=upstream)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    place = Place(home=settings.home, environment=os.environ) if codex else None
+    try:
+        launch = read_launch(os.environ, os.getpid(), take_over=take_over)
+        say = partial(_say_ready, settings.home, codex)
+        look_less_often()
+        trio.run(partial(run, settings, say, codex=place, launch=launch))
+    except PortTaken as error:
+        _complain_of_port(error, settings.server)
+    except ConfigError as error:
+        complain(error)
+
+
+@app.command()
+def check(config: ConfigFile = None) -> None:
+    """Say what is wrong with a configuration, naming each key."""
+    from proxy.cli.check import check as run
+
+    raise typer.Exit(run(config, os.environ))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def recall(context: typer.Context) -> None:
+    """Prove with many sessions that nothing is lost or left behind."""
+    from harness.recall.__main__ import main as harness
+
+    raise typer.Exit(harness(context.args))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def simulate(context: typer.Context) -> None:
+    """Show what three rules of routing cost on one load."""
+    from harness.simulate.simulate import main as simulation
+
+    raise typer.Exit(simulation(context.args))
+
+
+keys = typer.Typer(help="Who may call.", no_args_is_help=True)
+workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
+codex = typer.Typer(help="Whether Codex goes through turnlane.", no_args_is_help=True)
+app.add_typer(keys, name="keys")
+app.add_typer(workflows, name="workflows")
+app.add_typer(accounts, name="accounts")
+app.add_typer(codex, name="codex")
+app.add_typer(service, name="service")
+
+
+@keys.command("add")
+def keys_add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom or what.")],
+) -> None:
+    """Make a key and show it, this once."""
+    from proxy.cli.actions import add_key
+
+    operate(lambda home: add_key(home, name))
+
+
+@keys.command("list")
+def keys_list(as_json: AsJson = False) -> None:
+    """List the keys by id and name."""
+    from proxy.cli.actions import list_keys
+
+    operate(lambda home: list_keys(home, as_json=as_json))
+
+
+@keys.command("revoke")
+def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
+    """Revoke a key, at once."""
+    from proxy.cli.actions import revoke_key
+
+    operate(lambda home: revoke_key(home, key_id))
+
+
+@workflows.callback()
+def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the roots that are tracked, as digests."""
+    from proxy.cli.actions import list_workflows
+
+    if context.invoked_subcommand is None:
+        operate(lambda home: list_workflows(home, as_json=as_json))
+
+
+@workflows.command("clear")
+def workflows_clear(
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="Its digest's beginning.")],
+) -> None:
+    """Forgive a root its window."""
+    from proxy.cli.actions import clear_workflow
+
+    operate(lambda home: clear_workflow(home, root))
+
+
+@codex.command("on")
+def codex_on(
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, metavar="PORT", help="turnlane's; by default that of the one running."
+        ),
+    ] = None,
+) -> None:
+    """Point Codex's configuration at turnlane, which must be running."""
+    from proxy.cli.codex import on
+    from proxy.codex.place import Place
+
+    operate(lambda home: on(Place(home=home, environment=os.environ), port))
+
+
+@codex.command("off")
+def codex_off() -> None:
+    """Put Codex's configuration back; turnlane need not run."""
+    from proxy.cli.codex import off
+    from proxy.codex.place import Place
+
+    operate(lambda home: off(Place(home=home, environment=os.environ)))
+
+
+@codex.command("show")
+def codex_show(as_json: AsJson = False) -> None:
+    """Say where Codex goes, and which of its processes have not noticed yet."""
+    from proxy.cli.codex import show
+    from proxy.codex.place import Place
+
+    operate(lambda home: show(Place(home=home, environment=os.environ), as_json=as_json))
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Is it up, does Codex use it, what goes on. Exit code 0 only when it serves."""
+    from proxy.cli.status import show_status
+
+    operate(lambda home: show_status(home, json=as_json))
+
+
+@app.command()
+def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
+    """Look at what can be wrong, and name the command that mends it."""
+    from proxy.cli.status import show_doctor
+
+    settings: Config | ConfigError
+    try:
+        settings = load(config, os.environ, {})
+    except ConfigError as error:
+        settings = error
+    operate(lambda home: show_doctor(home, settings, config, json=as_json))
+
+
+@app.command()
+def log(
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as records come.")] = False,
+    lines: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the newest records: one for each turn and each refusal."""
+    from proxy.cli.actions import show_log
+
+    shown_on = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = shutil.get_terminal_size().columns if shown_on else None
+    operate(
+        lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json, columns=columns)
+    )
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
+
+
+def _say_ready(home: Path, codex: bool, url: str) -> None:
+    """The first line is for scripts that wait for it, the rest for a person."""
+    from proxy.cli.hints import advice, called
+
+    typer.echo(f"turnlane {__version__} ready on {url}")
+    if not codex:
+        command = called(sys.argv[0], shutil.which("turnlane"))
+        typer.echo(advice(url, home, os.environ, command))
+
+
+def _complain_of_port(taken: PortTaken, server: Server) -> NoReturn:
+    """With who has it, where that can be seen."""
+    from proxy.status.processes import listener_at
+
+    found = listener_at(server.host, server.port)
+    by = "" if found is None else found.named
+    if found is not None and found.turnlane:
+        by = f" by another turnlane{by}"
+    does = "`--port N` takes another one, `turnlane doctor` looks closer"
+    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}: {does}"))
+
+
+def _settings(
+    config: Path | None,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    upstream: str | None = None,
+) -> Config:
+    server = {"host": host, "port": port}
+    flags: dict[str, dict[str, object]] = {
+        "server": {key: value for key, value in server.items() if value is not None},
+        "upstream": {} if upstream is None else {"url": upstream},
+    }
+    try:
+        return load(config, os.environ, flags)
+    except ConfigError as error:
+        complain(error)
+
+
+def main() -> None:
+    say_what_is_lost(app)

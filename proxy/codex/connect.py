@@ -1,0 +1,233 @@
+"""Route: Codex's configuration is pointed at turnlane, and put back.
+
+Theory of operation
+-------------------
+`connect` writes a note of what stands there, then the configuration, then into the note that this
+is done. `disconnect` puts the configuration back and then takes the note away. Each is one atomic
+replacement, so after a kill the configuration is either as it was or as turnlane wrote it, and
+while it is the latter the note is there. Putting back looks at the file, not at how far things
+went: what it finds decides, so it may be done at any time and any number of times.
+
+Leftover: what leads Codex to this machine and stands in no note that can be used.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from proxy.codex.evidence import CONFIG_NAME, read_codex
+from proxy.codex.files import Files, beside
+from proxy.codex.reading import BUILT_IN, OURS, is_local
+from proxy.codex.saved import LOCK_NAME, NOTE_NAME, Note, drop_note, held, keep_note, read_note
+from proxy.codex.toml_edit import (
+    KEY,
+    NotToml,
+    lines_setting,
+    lines_with,
+    parse,
+    with_value,
+    without_value,
+)
+from proxy.errors import RoutingError
+
+
+def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> str:
+    """Point the configuration at `value` and say what was done. Raises RoutingError: then nothing
+    has changed."""
+    try:
+        with held(home):
+            note = read_note(files, home)
+            if note is not None and note.config != str(config):
+                raise RoutingError(
+                    f"{note.config} is connected from this home: `turnlane codex off` first"
+                )
+            if note is not None:
+                if note.value == value and _value(files, config) == value:
+                    _finish(files, home, note, wall)
+                    return f"{config} points at {value} already"
+                _restore(files, home, note)
+            _write(files, home, config, value, wall)
+            return f"{config} now points at {value}"
+    except OSError as error:
+        raise RoutingError(f"{config} cannot be changed: {_why(error)}") from error
+
+
+def disconnect(files: Files, home: Path) -> str:
+    """Put back what stood there and say so. Raises RoutingError: then the note is kept."""
+    try:
+        if files.read(home / NOTE_NAME) is None and not home.is_dir():
+            return "turnlane has not connected Codex; nothing to put back"
+        with held(home):
+            note = read_note(files, home)
+            if note is None:
+                drop_note(files, home)  # what a kill may have left beside it
+                return "turnlane has not connected Codex; nothing to put back"
+            return _restore(files, home, note)
+    except OSError as error:
+        raise RoutingError(f"it cannot be put back: {_why(error)}") from error
+
+
+def settle(files: Files, home: Path) -> None:
+    """Put back what was begun and never said to be done. Raises RoutingError."""
+    note = read_note(files, home)
+    if note is not None and note.phase == "intent":
+        disconnect(files, home)
+
+
+def _write(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> None:
+    files.make_directory(config.parent)
+    target = files.resolve(config)
+    original = files.read(target)
+    try:
+        written = with_value(original, value)
+        previous = parse(original).get(KEY)
+        for path in (config, target):
+            str(path).encode()  # the note is UTF-8
+    except NotToml as error:
+        raise RoutingError(f"{config} is left as it is: {error}") from error
+    except UnicodeEncodeError as error:
+        raise RoutingError(f"the path {str(config)!r} is not UTF-8") from error
+    note = Note(
+        config=str(config),
+        target=str(target),
+        original=original,
+        previous=previous,
+        value=value,
+        written_sha256=_hash(written),
+        wall=wall(),
+        phase="intent",
+    )
+    try:
+        keep_note(files, home, note)
+        _swap(files, target, original, written)
+        _finish(files, home, note, wall)
+    except OSError:
+        with suppress(OSError, RoutingError):
+            _restore(files, home, note)
+        raise
+
+
+def _finish(files: Files, home: Path, note: Note, wall: Callable[[], float]) -> None:
+    """The time is taken after the writing: a client that started meanwhile counts as older."""
+    if note.phase == "intent":
+        keep_note(files, home, msgspec.structs.replace(note, wall=wall(), phase="done"))
+
+
+def _restore(files: Files, home: Path, note: Note) -> str:
+    """The note goes only when nothing of ours is left. A client that replaced a link by a file has
+    made two places of one."""
+    said: list[str] = []
+    problems: list[str] = []
+    for path in dict.fromkeys((files.resolve(Path(note.config)), Path(note.target))):
+        files.unlink(beside(path))
+        try:
+            said.append(_restore_one(files, path, note))
+        except NotToml as error:
+            problems.append(str(error))
+    if problems:
+        raise RoutingError("; ".join(problems))
+    drop_note(files, home)
+    return "; ".join(said)
+
+
+def _restore_one(files: Files, path: Path, note: Note) -> str:
+    """Raises NotToml with what its owner is to do by hand."""
+    current = files.read(path)
+    if current == note.original:
+        return _as_before(path, note)
+    if current is None:
+        return f"{path} is gone; there is nothing to put back"
+    if _hash(current) == note.written_sha256:
+        if note.original is None:
+            files.unlink(path)
+        else:
+            _swap(files, path, current, note.original)
+        return _as_before(path, note)
+    try:
+        value = parse(current).get(KEY)
+        if value == note.previous or value is None:
+            return _as_before(path, note)
+        if value != note.value:
+            return f"{path} was changed to {KEY} = {value!r} meanwhile and is left so"
+        _swap(files, path, current, without_value(current, note.previous))
+    except NotToml as error:
+        numbers = lines_with(current, note.value)
+        if not numbers:  # nothing of ours is in it
+            return f"{path} is not TOML ({error}), but {note.value} is not in it"
+        raise NotToml(_by_hand(path, note, numbers, error)) from error
+    return f"{path} was changed meanwhile: only its {KEY} is as before, the rest is left"
+
+
+def _as_before(path: Path, note: Note) -> str:
+    if note.previous is None:
+        return f"{path} is as it was"
+    return f"{path} is as it was, with its own {KEY} = {note.previous!r}"
+
+
+def _by_hand(path: Path, note: Note, numbers: tuple[int, ...], error: NotToml) -> str:
+    lines = ", ".join(map(str, numbers))
+    instead = "" if note.previous is None else f" (before, it was {KEY} = {note.previous!r})"
+    return (
+        f"{path} cannot be edited: {error}. Remove line {lines}, the one with {note.value}, "
+        f"yourself{instead}, and run `turnlane codex off` again"
+    )
+
+
+def _swap(files: Files, path: Path, expected: bytes | None, content: bytes) -> None:
+    """Replace a content that is still the expected one. Raises OSError."""
+    fresh = files.write_beside(path, content, like=True)
+    if files.read(path) != expected:
+        files.unlink(fresh)
+        raise OSError(f"{path} was changed at the same moment; try again")
+    files.replace(fresh, path)
+
+
+def _value(files: Files, config: Path) -> object:
+    try:
+        return parse(files.read(files.resolve(config))).get(KEY)
+    except NotToml:
+        return None
+
+
+def _why(error: OSError) -> str:
+    """What is written beside a file is nobody's business; its folder is."""
+    named = os.fsdecode(error.filename or "")
+    if not isinstance(error, PermissionError) or not named.endswith((".turnlane", LOCK_NAME)):
+        return str(error)
+    folder = Path(named).parent
+    return f"nothing can be written in {folder}; let yourself do so (chmod u+rwx {folder})"
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
+    """Which line of the configuration in Codex's home is to be removed by its owner, if one is.
+    Without `root_key` that one is what its owner had before."""
+    reading, config = read_codex(files, where), where / CONFIG_NAME
+    if reading.url is None or not is_local(reading.url):
+        return None
+    if reading.provider not in ({BUILT_IN, OURS} if root_key else {OURS}):
+        return None
+    key = KEY if reading.provider == BUILT_IN else "model_provider"
+    numbers: tuple[int, ...] = ()
+    with suppress(OSError):
+        numbers = lines_setting(files.read(files.resolve(config)) or b"", key)
+    line = f"line {numbers[0]} of {config}" if numbers else f"{key} from {config}"
+    return f"remove {line}, which leads Codex to {reading.url}"
+
+
+def with_leftover(files: Files, home: Path, where: Path, error: Exception) -> RoutingError:
+    """The error, with what helps if the note is one that cannot be used."""
+    note = home / NOTE_NAME
+    try:
+        read_note(files, home)
+    except RoutingError:
+        line = leftover(files, where)
+        return RoutingError(f"{error}; {f'{line}, then move' if line else 'move'} {note} away")
+    return RoutingError(str(error))

@@ -1,0 +1,187 @@
+"""PURE. Where Codex's turns really end up, and what helps where they do not work.
+
+The adoption tells who has read the configuration; this tells whether what stands in it works: an
+address may be one where nobody answers, or a turnlane that wants a key, or that of another home.
+
+Sight: what there is to be seen of Codex's way, from two homes and an address; reads only.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from proxy.codex.evidence import CONFIG_NAME, read_codex
+from proxy.codex.files import Files
+from proxy.codex.reading import BUILT_IN, OURS, Reading, is_local, is_same_place
+from proxy.codex.saved import Note, read_note
+from proxy.control.identity import Answerer, answerer_at
+from proxy.errors import ConfigError, RoutingError
+from proxy.keys import KeyRing
+
+
+class Way(StrEnum):
+    HERE = "here"
+    NO_KEY = "no-key"
+    """It leads here, without the key that is wanted."""
+    NOBODY = "nobody"
+    """It leads to a turnlane, and none is there."""
+    ANOTHER = "another-home"
+    PROVIDER = "own-provider"
+    """A provider of its owner's decides, whatever else stands there."""
+    ELSEWHERE = "elsewhere"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """`note` is about this configuration; `here` is the base URL of this home's turnlane, if that
+    runs and says so. `held` is whether something has the home, so that a turnlane may be its own.
+    `answered` is None where nobody was asked, as for an address that is not of this machine."""
+
+    reading: Reading
+    note: Note | None = None
+    here: str | None = None
+    held: bool = False
+    answered: Answerer | None = None
+    keys: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """`said` is a sentence about Codex without its name; `mend` a command, or what to do."""
+
+    way: Way
+    said: str = ""
+    mend: str | None = None
+    answered: Answerer | None = None
+
+
+def needs_asking(sight: Sight) -> bool:
+    """Whether it matters who answers where Codex goes."""
+    url = sight.reading.url
+    return url is not None and is_local(url) and not _is_here(sight)
+
+
+def course(sight: Sight) -> Course:
+    way = _way(sight)
+    return Course(way=way, said=_said(way, sight), mend=_mend(way, sight), answered=sight.answered)
+
+
+def _way(sight: Sight) -> Way:
+    reading = sight.reading
+    own = Way.ELSEWHERE if reading.provider == BUILT_IN else Way.PROVIDER
+    if reading.problem is not None:
+        return Way.UNREADABLE
+    if reading.url is None or not (_is_here(sight) or is_local(reading.url)):
+        return own
+    if _is_here(sight) or (sight.answered is Answerer.TURNLANE and _may_be_ours(sight)):
+        return Way.NO_KEY if sight.keys and reading.provider == BUILT_IN else Way.HERE
+    if sight.answered is Answerer.TURNLANE:
+        return Way.ANOTHER
+    noted = sight.note is not None and sight.note.value == reading.url
+    if noted or (sight.answered is Answerer.NOBODY and reading.provider in {BUILT_IN, OURS}):
+        return Way.NOBODY
+    return own
+
+
+def _is_here(sight: Sight) -> bool:
+    url = sight.reading.url
+    return url is not None and sight.here is not None and is_same_place(url, f"{sight.here}/v1")
+
+
+def _may_be_ours(sight: Sight) -> bool:
+    return sight.held and sight.here is None
+
+
+def _said(way: Way, sight: Sight) -> str:
+    url, provider = sight.reading.url, sight.reading.provider
+    match way:
+        case Way.HERE:
+            return "goes through turnlane"
+        case Way.NO_KEY:
+            return "points at turnlane, which wants a key"
+        case Way.NOBODY if sight.answered is Answerer.OTHER:
+            return f"points at {url}, and what answers there is no turnlane"
+        case Way.NOBODY:
+            return f"points at {url}, where no turnlane answers"
+        case Way.ANOTHER:
+            return f"goes through a turnlane with another home (TURNLANE_HOME), at {url}"
+        case Way.PROVIDER:
+            return f"model_provider {provider} decides, and leads to {url or 'a place of its own'}"
+        case Way.ELSEWHERE if url is None:
+            return "goes to the provider itself"
+        case Way.ELSEWHERE:
+            strange = sight.answered is Answerer.OTHER
+            return f"goes to {url}" + (", which is no turnlane" if strange else "")
+        case _:
+            return f"has a configuration that cannot be read: {sight.reading.problem}"
+
+
+def _mend(way: Way, sight: Sight) -> str | None:
+    connect = "turnlane codex show" if sight.keys else "turnlane codex on"
+    match way:
+        case Way.NO_KEY:
+            return "turnlane codex show"
+        case Way.NOBODY if sight.here is not None:
+            return f"{connect}, or turnlane codex off"
+        case Way.NOBODY if sight.answered is Answerer.OTHER or sight.held:
+            return "turnlane codex off"
+        case Way.NOBODY:
+            port = urlsplit(sight.reading.url or "").port or 80
+            return f"turnlane serve --port {port}, or turnlane codex off"
+        case Way.ANOTHER:
+            return "set TURNLANE_HOME to its home" if sight.here is None else connect
+        case Way.PROVIDER:
+            return "turnlane codex show"
+        case Way.ELSEWHERE:
+            none_here = sight.here is None and not sight.keys  # `--codex` has no place for one
+            return "turnlane serve --codex" if none_here else connect
+        case _:
+            return None
+
+
+Asks = Callable[[str], Answerer]
+
+
+def look_at(
+    files: Files,
+    home: Path,
+    where: Path,
+    *,
+    here: str | None,
+    held: bool,
+    hung: bool = False,
+    asks: Asks = answerer_at,
+) -> Sight:
+    """`where` is Codex's home; `here` and `held` are as in `Sight`; `hung` says that this home's
+    turnlane did not answer, so that it need not be waited for again. Raises nothing."""
+    seen = Sight(
+        reading=read_codex(files, where, here),
+        note=_note_about(files, home, where / CONFIG_NAME),
+        here=here,
+        held=held,
+        keys=has_keys(home),
+    )
+    url = seen.reading.url
+    if url is None or not needs_asking(seen):
+        return seen
+    known = hung and seen.note is not None and seen.note.value == url
+    return replace(seen, answered=Answerer.NOBODY if known else asks(url))
+
+
+def has_keys(home: Path) -> bool:
+    """Whether callers need one. A file that cannot be read keeps turnlane from starting."""
+    try:
+        return len(KeyRing(home)) > 0
+    except ConfigError:
+        return False
+
+
+def _note_about(files: Files, home: Path, config: Path) -> Note | None:
+    try:
+        note = read_note(files, home)
+    except RoutingError:
+        return None
+    return note if note is not None and note.config == str(config) else None

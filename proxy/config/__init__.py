@@ -1,0 +1,1 @@
+"""The configuration: settings with their defaults, and reading them from TOML."""

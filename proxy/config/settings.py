@@ -1,0 +1,81 @@
+"""The settings that other packages read, with their defaults."""
+
+import ipaddress
+from dataclasses import dataclass
+
+from proxy.accounts.spec import REFRESH_URL
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """`[server]`: where turnlane listens, and for whom."""
+
+    host: str = "127.0.0.1"
+    """Loopback: a proxy that holds credentials is nobody else's business by default."""
+    port: int = 10110
+    """0 picks a free one; the ready line names it."""
+    hosts: tuple[str, ...] = ()
+    """`Host` names accepted besides loopback's; anything else may be a rebinding page."""
+    origins: tuple[str, ...] = ()
+    """Browser origins that may speak to turnlane."""
+    drain_seconds: float = 10.0
+    """How long running turns may go on after SIGTERM."""
+    connections: int = 1024
+    """Open TCP connections: every turn and WebSocket, and as many again for probes and waits."""
+    keep_alive_seconds: float = 300.0
+    """An idle HTTP connection is kept for as long as Codex waits for an event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """`[client]`: what one client may send, and how patient turnlane is with it."""
+
+    body_bytes: int = 64 * MIB
+    """One HTTP body or WebSocket frame, decompressed too; beyond it 413."""
+    message_bytes: int = 80 * MIB
+    """Above `body_bytes` a frame is refused in band; above this hypercorn closes with 1009."""
+    header_bytes: int = 64 * 1024
+    """Request line and headers; Codex's turn metadata alone can take several kB."""
+    body_silent_seconds: float = 10.0
+    body_seconds: float = 120.0
+    """A body must keep coming, and must end."""
+    stall_seconds: float = 30.0
+    """A client that takes nothing for so long is gone (also TCP_USER_TIMEOUT)."""
+    outbox_bytes: int = 256 * 1024
+    """What one turn may be ahead of its client; more slows the upstream down."""
+    filler_seconds: float = 20.0
+    """Codex gives a silent stream up after 300 s, others after 30: an event well before that."""
+    ping_seconds: float = 20.0
+    """WebSocket pings find dead peers behind an idle socket."""
+    discard_seconds: float = 5.0
+    """After a refusal the unread body is read on for so long, so that the answer is seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamSettings:
+    """`[upstream]`: where turns go, and the deadlines of one attempt."""
+
+    url: str | None = None
+    """Base URL. Without one: the provider that the client's own login belongs to."""
+    connect_seconds: float = 10.0
+    first_event_seconds: float = 120.0
+    whole_body_seconds: float = 600.0
+    """First byte of an answer that is not streamed: the model has finished by then."""
+    silence_seconds: float = 300.0
+    """Between two events; Codex itself gives up after 300 s."""
+    sends: int = 2
+    """Physical sends for one client attempt: one retry of what failed before its first event."""
+    refresh_url: str = REFRESH_URL
+    """Where the tokens of ChatGPT logins are refreshed."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

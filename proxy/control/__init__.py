@@ -1,0 +1,1 @@
+"""Commands to a running turnlane: the socket, the client, and what each command does."""

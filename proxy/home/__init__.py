@@ -1,0 +1,1 @@
+"""The data directory: its lock, and which processes still drain."""

@@ -1,0 +1,153 @@
+"""SocketTurn: one `response.create` on a WebSocket, as its turn sees it.
+
+Kept: the transcript of one WebSocket, held against the memory gate, which may evict it.
+"""
+
+from collections.abc import Callable
+
+import trio
+
+from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
+from proxy.headers import Headers
+from proxy.journal.outcome import Outcome
+from proxy.responses.events import interrupted, output_item, response_id
+from proxy.responses.forwarding import upward_from_frame
+from proxy.responses.frames import Create, post_body
+from proxy.responses.sse import TERMINAL_TYPES, Noted
+from proxy.responses.transcript import Said, Transcript, continued, said
+from proxy.turn.ended import Ended
+from proxy.turn.exchange import Prepared
+from proxy.turn.outbox import Outbox
+from proxy.upstream.interface import UpstreamRequest
+
+_ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INTERRUPTED})
+
+
+class SocketTurn:
+    """`store` is told what was said, once the leases are back and before the client knows."""
+
+    transport = "websocket"
+    streams_only = True
+
+    def __init__(
+        self,
+        *,
+        create: Create,
+        before: Transcript | None,
+        headers: Headers,
+        query: bytes,
+        outbox: Outbox,
+        store: Callable[[Transcript], None],
+        gone: Callable[[], Outcome],
+    ) -> None:
+        self._create: Create | None = create
+        self._before = before
+        self._headers = headers
+        self._query = query
+        self.outbox = outbox
+        self._store = store
+        self._gone = gone
+        self._input: tuple[bytes, ...] = ()
+        self._output: list[Said] = []
+        self._created: bytes | None = None
+        self._cause: Outcome | None = None
+        self._lease_id: LeaseId | None = None
+        self.waiting: Waiting | None = None
+        self.response_id: str | None = None
+        self.terminal_seen = False
+        self.forgotten = False
+        self.scope = trio.CancelScope()
+        self.finished = trio.Event()
+
+    @property
+    def over(self) -> bool:
+        """The turn has ended and its lease is back; its last frames may still be on their way."""
+        return self.outbox.ended is not None
+
+    @property
+    def speaking(self) -> bool:
+        """Its events are still on their way; what else is said goes between them."""
+        return not self.over and self._cause is not Outcome.REPLACED
+
+    @property
+    def lease_id(self) -> LeaseId | None:
+        """The lease that it holds, from the step that grants it."""
+        if self._lease_id is None and self.waiting is not None:
+            return self.waiting.lease_id
+        return self._lease_id
+
+    def replace(self) -> None:
+        """Cancel it; nothing more of it reaches the client."""
+        self._cause = Outcome.REPLACED
+        self.outbox.discard()
+        self.scope.cancel()
+
+    def interrupt(self, named: str | None) -> None:
+        """End it at once with `response.incomplete`, if it is the response that is meant."""
+        if self._created is None or self.terminal_seen or named not in (None, self.response_id):
+            return
+        self._cause = Outcome.INTERRUPTED
+        self.scope.cancel()
+
+    async def prepare(self, lease: Lease) -> Prepared:
+        self._lease_id = lease.id
+        create, self._create = self._create, None  # the frame is not kept beside the body
+        assert create is not None
+        self._input = continued(self._before, create.input)
+        self._before = None
+        request = UpstreamRequest(
+            query=self._query,
+            headers=upward_from_frame(self._headers, create.metadata),
+            body=post_body(create.fields, self._input),
+        )
+        return Prepared(request=request, model=create.model)
+
+    def observe(self, event: Noted) -> None:
+        if event.type in TERMINAL_TYPES:
+            self.terminal_seen = True
+        elif event.type == "response.output_item.done":
+            if item := output_item(event.data):
+                self._output.append(said(item))
+        elif event.type == "response.created":
+            self._created = event.data
+            self.response_id = response_id(event.data)
+
+    def cause(self) -> Outcome:
+        return self._cause or self._gone()
+
+    def conclude(self, ended: Ended) -> Ended:
+        if self._cause is Outcome.REPLACED:  # whatever it came to meanwhile, its client is past it
+            return Ended(outcome=Outcome.REPLACED, usage=ended.usage)
+        if ended.outcome is Outcome.INTERRUPTED and self._created is not None:
+            ended = Ended(outcome=ended.outcome, final=interrupted(self._created))
+        if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None and not self.forgotten:
+            self._store(
+                Transcript(
+                    response_id=response_id(ended.final.data or b""),
+                    items=self._input,
+                    output=tuple(self._output),
+                )
+            )
+        return ended
+
+
+class Kept:
+    """Evicted or never stored, `transcript` is None; then its client sends everything again."""
+
+    def __init__(self, memory: MemoryGate) -> None:
+        self._memory = memory
+        self._reservation: Reservation | None = None
+        self.transcript: Transcript | None = None
+
+    def remember(self, transcript: Transcript) -> None:
+        """Keep this one instead, if there is room for it."""
+        self.forget()
+        self._reservation = self._memory.reserve(transcript.size, self.forget)
+        if self._reservation is not None:
+            self.transcript = transcript
+
+    def forget(self) -> None:
+        self.transcript = None
+        if self._reservation is not None:
+            reservation, self._reservation = self._reservation, None
+            reservation.give_back()

@@ -1,0 +1,1 @@
+"""The life of the serving process: starting, handing over, serving, ending."""

@@ -1,0 +1,1 @@
+"""The Responses wire format, pure: JSON, events, frames, SSE, transcripts, headers."""

@@ -1,0 +1,1 @@
+"""The HTTP server: hypercorn, one connection at a time, tamed."""

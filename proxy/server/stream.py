@@ -1,0 +1,106 @@
+"""Wire: accepted streams, every write to a client bounded; and WebSocket frames as bytes."""
+
+import logging
+import os
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+logger = logging.getLogger("turnlane")
+DROPPED_BYTES: Final = 65536
+_TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
+_SHORT: Final = tuple(bytes((_TEXT, size)) for size in range(126))
+_MEDIUM: Final = struct.Struct(">BBH").pack
+_LONG: Final = struct.Struct(">BBQ").pack
+
+
+class Wire:
+    """A trio.SocketStream as hypercorn uses it. A write that makes no progress for
+    `stall_seconds` closes the connection: hypercorn shields its writes, nothing else ends them."""
+
+    def __init__(
+        self,
+        stream: trio.SocketStream,
+        stall_seconds: float,
+        attempt: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        self._stream = stream
+        self._attempt = attempt
+        self._stall_seconds = stall_seconds
+        self._shut = False
+        self._reading = trio.CancelScope()
+        self.socket = stream.socket
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """Raises trio.ClosedResourceError once our side is shut."""
+        if not self._shut:
+            with trio.CancelScope() as self._reading:
+                return await self._stream.receive_some(max_bytes)
+        raise trio.ClosedResourceError("our side is shut")
+
+    def write(self, data: bytes) -> bytes:
+        """Write what the kernel takes at once; brings the rest. Raises trio.BrokenResourceError."""
+        try:
+            return data[self._attempt(self.socket.fileno(), data) :]
+        except BlockingIOError:
+            return data
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    async def send_all(self, data: bytes) -> None:
+        """Raises trio.BrokenResourceError when the peer is gone or has stalled."""
+        left = memoryview(data)
+        while left:
+            with trio.move_on_after(self._stall_seconds) as patience:
+                try:
+                    left = left[await self.socket.send(left) :]
+                except OSError as error:
+                    raise trio.BrokenResourceError from error
+            if patience.cancelled_caught:
+                await self._stream.aclose()
+                raise trio.BrokenResourceError("the client takes nothing")
+
+    def shut(self) -> None:
+        """Tell the peer that nothing more comes, and take nothing more from it."""
+        self._shut = True
+        self._reading.cancel()
+        with suppress(OSError):
+            self.socket.shutdown(trio.socket.SHUT_WR)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def read_on(self) -> None:
+        """Read and drop until the peer hangs up, or our side is shut."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            while await self.receive_some(DROPPED_BYTES):
+                pass
+
+    async def linger(self, seconds: float) -> None:
+        """Shut our side, then read and drop until the peer has closed too. Closing on unread bytes
+        would reset the connection, and the peer might lose what it has not read yet."""
+        self.shut()
+        with (
+            trio.move_on_after(seconds),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            while await self._stream.receive_some(DROPPED_BYTES):
+                pass
+
+
+def text_frames(messages: Sequence[bytes]) -> bytes:
+    """Unmasked text frames, one for each message."""
+    parts: list[bytes] = []
+    for message in messages:
+        size = len(message)
+        if size < 126:
+            parts.append(_SHORT[size])
+        elif size < 65536:
+            parts.append(_MEDIUM(_TEXT, 126, size))
+        else:
+            parts.append(_LONG(_TEXT, 127, size))
+        parts.append(message)
+    return b"".join(parts)

@@ -1,0 +1,160 @@
+"""Checks of what is around turnlane: other turnlanes, Codex, accounts, upstreams, the clock."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from proxy.accounts.spec import AccountSpec
+from proxy.codex.adoption import State
+from proxy.codex.connect import with_leftover
+from proxy.codex.destination import Way
+from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
+from proxy.codex.files import Disk
+from proxy.codex.saved import read_note
+from proxy.errors import ConfigError, RoutingError
+from proxy.status.finding import Finding, Level, Patient, editing, good, specs_of, warning, wrong
+from proxy.status.overview import Overview
+from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
+
+CLOCK_SECONDS: Final = 60.0
+"""A clock further off than this expires tokens too early or too late."""
+
+
+def outside(patient: Patient) -> Iterator[Finding]:
+    """The network comes last."""
+    yield from _neighbours(patient)
+    yield from _codex(patient)
+    yield from _accounts(patient)
+    yield from _upstreams(patient)
+
+
+def _neighbours(patient: Patient) -> Iterator[Finding]:
+    """The ledger is of one process: two of them on the same accounts are not bounded together."""
+    found = patient.neighbours()
+    if found is None:
+        yield warning("others", "the list of processes cannot be read")
+        return
+    running = patient.seen.running or {}
+    ours = {running.get("pid"), *(each["pid"] for each in running.get("draining", []))}
+    others = [x for x in found if x.pid not in ours and str(x.pid) != patient.seen.held_by]
+    if others:
+        named = "; ".join(map(str, others))
+        pids = ",".join(str(each.pid) for each in others)
+        yield warning(
+            "others",
+            f"more turnlanes run, and limits hold for each by itself: {named}",
+            f"look at it first: ps -p {pids}",
+        )
+    else:
+        yield good("others", "no other turnlane of this user")
+
+
+def _codex(patient: Patient) -> Iterator[Finding]:
+    where, seen = codex_home(patient.environment), patient.seen
+    if not where.is_dir():
+        yield warning(
+            "Codex", f"{where} is not there: Codex was never started, or CODEX_HOME is set"
+        )
+        return
+    reading = read_codex(Disk(), where, seen.url)
+    if reading.problem is not None:
+        file = where / CONFIG_NAME
+        yield wrong("Codex", f"{file}: {reading.problem}", editing(file))
+        return
+    if reading.profile is not None:
+        yield warning(
+            "Codex",
+            f"profile = {reading.profile!r}: Codex 0.171 refuses to start with it",
+            f"remove it from the root of {where / CONFIG_NAME}",
+        )
+    for bypass in reading.bypasses:
+        yield warning("Codex", bypass, "turnlane codex show")
+    try:
+        read_note(Disk(), patient.home)
+    except RoutingError as error:
+        said = with_leftover(Disk(), patient.home, where, error)
+        yield wrong(
+            "Codex", f"turnlane codex off would fail: {error}", str(said).rpartition("; ")[2]
+        )
+    yield from _course(seen)
+
+
+def _course(seen: Overview) -> Iterator[Finding]:
+    routing, found = seen.routing, seen.course
+    if found.way in {Way.NO_KEY, Way.NOBODY}:
+        yield wrong("Codex", f"it {found.said}", found.mend)
+    elif found.way is Way.PROVIDER:
+        return  # it is among what goes another way
+    elif found.way in {Way.ANOTHER, Way.ELSEWHERE}:
+        yield warning("Codex", f"it {found.said}", found.mend)
+    elif not seen.serving:
+        yield wrong(
+            "Codex",
+            "it points at turnlane, and none serves",
+            "turnlane serve, or turnlane codex off",
+        )
+    elif routing.stale:
+        pids = " ".join(str(client.pid) for client in routing.stale)
+        yield warning("Codex", f"older than its routing: {pids}", "end these and start Codex anew")
+    elif routing.state is State.UNKNOWN:
+        yield warning("Codex", routing.why, "turnlane codex show")
+    else:
+        yield good("Codex", routing.why)
+
+
+def _accounts(patient: Patient) -> Iterator[Finding]:
+    accounts: list[dict[str, Any]] = (patient.seen.running or {}).get("accounts", [])
+    mends = {
+        "invalid": "turnlane accounts test {id}",
+        "paused": "turnlane accounts resume {id}",
+        "spent": None,
+        "troubled": "turnlane accounts test {id}",
+        "plan": None,
+    }
+    for each in accounts:
+        about, standing = f"account {each['id']}", each["standing"]
+        if standing == "ready":
+            yield good(about, "ready")
+            continue
+        mend = mends.get(standing)
+        level = Level.WRONG if standing == "invalid" else Level.WARNING
+        yield Finding(
+            about=about,
+            level=level,
+            said="its credential was refused" if standing == "invalid" else standing,
+            mend=None if mend is None else mend.format(**each),
+        )
+
+
+def _upstreams(patient: Patient) -> Iterator[Finding]:
+    for url in _urls(patient):
+        reached = patient.reach(url)
+        if reached.problem is not None:
+            yield wrong(
+                "upstream", f"{url}: {reached.problem}", "check the network, or upstream.url"
+            )
+            continue
+        yield good("upstream", f"{url} answers in {reached.seconds * 1000:.0f} ms")
+        off = reached.clock_off_seconds
+        if off is not None and abs(off) > CLOCK_SECONDS:
+            yield wrong(
+                "clock",
+                f"this machine's clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}",
+                "timedatectl set-ntp true",
+            )
+        elif off is not None:
+            yield good("clock", "agrees with the upstream's")
+
+
+def _urls(patient: Patient) -> list[str]:
+    config = patient.config
+    if isinstance(config, ConfigError):
+        return []
+    common = config.upstream.url if patient.seen.running is None else patient.seen.upstream
+    specs = specs_of(patient).values()
+    urls = [spec.url or common or _provider(spec) for spec in specs]
+    own = [OPENAI_URL, CHATGPT_URL] if common is None else [common]
+    return list(dict.fromkeys(urls or own))
+
+
+def _provider(spec: AccountSpec) -> str:
+    return CHATGPT_URL if spec.kind == "chatgpt" else OPENAI_URL

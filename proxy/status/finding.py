@@ -1,0 +1,76 @@
+"""Findings of the doctor, and the patient: what each check is given and what it says."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from proxy.accounts.registry import AccountBook
+from proxy.accounts.spec import AccountSpec
+from proxy.config.load import Config
+from proxy.errors import ConfigError
+from proxy.status.overview import Overview
+from proxy.status.processes import Listener, Neighbour
+from proxy.status.reachability import Reached
+
+
+class Level(StrEnum):
+    GOOD = "good"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found. `mend` is a command, or what to do."""
+
+    about: str
+    level: Level = Level.GOOD
+    said: str
+    mend: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patient:
+    """What is looked at, and how. `config` is the problem with it, if it cannot be used; `file` is
+    where it stands, if it is in one."""
+
+    home: Path
+    file: Path | None
+    environment: Mapping[str, str]
+    config: Config | ConfigError
+    seen: Overview
+    most_files: int | None
+    listener: Callable[[str, int], Listener | None]
+    neighbours: Callable[[], list[Neighbour] | None]
+    reach: Callable[[str], Reached]
+
+
+def good(about: str, said: str) -> Finding:
+    return Finding(about=about, said=said)
+
+
+def warning(about: str, said: str, mend: str | None = None) -> Finding:
+    return Finding(about=about, level=Level.WARNING, said=said, mend=mend)
+
+
+def wrong(about: str, said: str, mend: str | None = None) -> Finding:
+    return Finding(about=about, level=Level.WRONG, said=said, mend=mend)
+
+
+def editing(file: Path) -> str:
+    """What to do about a file whose content is wrong: no editor helps with what is no file."""
+    if file.is_file():
+        return f"$EDITOR {file}"
+    return f"look at it first: ls -ld {file}"
+
+
+def specs_of(patient: Patient) -> dict[str, AccountSpec]:
+    """Every account that is described, by command or in the configuration."""
+    try:
+        known = {str(name): spec for name, spec in AccountBook(patient.home).all().items()}
+    except ConfigError:
+        known = {}
+    if not isinstance(patient.config, ConfigError):
+        known |= {str(name): spec for name, spec in patient.config.accounts.items()}
+    return known

@@ -1,0 +1,143 @@
+"""Overview: what `turnlane status` knows, gathered from the process, the journal and Codex.
+
+Whether a turnlane runs is asked, never read from a file: the one that holds the home answers on
+its control socket, and what listens on its port says that it is a turnlane. Nothing changes a file.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.codex.adoption import Adoption
+from proxy.codex.destination import Asks, Course, course, look_at
+from proxy.codex.evidence import adoption, codex_home
+from proxy.codex.files import Disk
+from proxy.codex.processes import Walk
+from proxy.control.client import LOOK_SECONDS, NotRunning, ask
+from proxy.control.history import past_of, past_on_disk
+from proxy.control.identity import answerer_at, problem_with
+from proxy.errors import ConfigError
+from proxy.home.lock import holder
+from proxy.journal.summary import LastHour, Past
+
+REFUSALS_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """`running` is what the process says of itself; None when none answers: then `held_by` is the
+    pid of one that holds the home all the same. `problem` is why it does not serve, `hindrance` why
+    `turnlane serve` would not either, where that is known."""
+
+    home: Path
+    now: float
+    url: str | None
+    upstream: str | None
+    running: Mapping[str, Any] | None
+    held_by: str | None
+    problem: str | None
+    hindrance: str | None
+    routing: Adoption
+    course: Course
+    last_hour: LastHour
+    journal_problem: str | None
+
+    @property
+    def serving(self) -> bool:
+        return self.running is not None and self.problem is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eyes:
+    """How the world is looked at; a test looks at another one."""
+
+    environment: Mapping[str, str]
+    wall: Callable[[], float]
+    probe: Callable[[str], str | None] = problem_with
+    asks: Asks = answerer_at
+    hindrance: Callable[[], str | None] = lambda: None
+    walk: Walk | None = None
+
+
+def overview(home: Path, eyes: Eyes) -> Overview:
+    """Raises nothing: what cannot be seen is said to be so."""
+    now = eyes.wall()
+    running = _asked(home, "status")
+    if running is not None and running.get("service") != "turnlane":
+        running = None
+    held_by = holder(home) if running is None else None
+    place = {} if running is None else _asked(home, "url") or {}
+    url = place.get("url")
+    try:
+        past = past_on_disk(home, now) if running is None else past_of(home, now)
+        journal_problem = None
+    except ConfigError as error:
+        past, journal_problem = Past(), str(error)
+    sight = look_at(
+        Disk(),
+        home,
+        codex_home(eyes.environment),
+        here=url,
+        held=running is not None or held_by is not None,
+        hung=held_by is not None,
+        asks=eyes.asks,
+    )
+    return Overview(
+        home=home,
+        now=now,
+        url=url,
+        upstream=place.get("upstream"),
+        running=running,
+        held_by=held_by,
+        problem=_problem(home, running, held_by, url, eyes),
+        hindrance=eyes.hindrance() if running is None and held_by is None else None,
+        course=course(sight),
+        routing=adoption(home, eyes.environment, now, past.last_turn, url=url, walk=eyes.walk),
+        last_hour=past.hour,
+        journal_problem=journal_problem,
+    )
+
+
+def as_json(seen: Overview) -> dict[str, Any]:
+    """Everything, for programs."""
+    hour = asdict(seen.last_hour) | {"cache_share": seen.last_hour.cache_share}
+    return {
+        "serving": seen.serving,
+        "problem": seen.problem,
+        "url": seen.url,
+        "home": str(seen.home),
+        "held_by": seen.held_by,
+        "hindrance": seen.hindrance,
+        "routing": asdict(seen.routing) | routed(seen.course, serving=seen.serving),
+        "hour": hour,
+        "journal_problem": seen.journal_problem,
+        "process": None if seen.running is None else dict(seen.running),
+    }
+
+
+def routed(found: Course, *, serving: bool) -> dict[str, Any]:
+    """What a program is told besides the adoption: who has read a configuration says nothing about
+    whether it works."""
+    return {"way": found.way, "answered": found.answered, "serving": serving}
+
+
+def _asked(home: Path, command: str) -> dict[str, Any] | None:
+    try:
+        return ask(home, {"command": command}, LOOK_SECONDS)
+    except (NotRunning, ConfigError):
+        return None
+
+
+def _problem(
+    home: Path, running: Mapping[str, Any] | None, held_by: str | None, url: str | None, eyes: Eyes
+) -> str | None:
+    if running is None:
+        if held_by is not None:
+            return f"pid {held_by} holds {home} and does not answer"
+        return f"no turnlane runs on {home}"
+    if url is None:
+        return "its listening address is not known"
+    if running.get("state") == "draining":
+        return "it ends: new turns are refused"
+    return eyes.probe(url)

@@ -1,0 +1,219 @@
+"""Screen, pure: an overview as a person reads it in five seconds, in 80 columns.
+
+The first line says whether turnlane serves, the second whether Codex goes through it; below each of
+them stands the command that helps, if something is not as it should be.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import tzinfo
+from typing import Any, Final
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proxy import __version__
+from proxy.accounts.statistics import AccountStatistics
+from proxy.codex.adoption import Adoption, Client, State
+from proxy.codex.destination import Way
+from proxy.status.account_table import account_table, clock_of, span
+from proxy.status.overview import REFUSALS_SHOWN, Overview
+
+TITLE_CELLS: Final = 10
+_FAILS: Final = frozenset({Way.NO_KEY, Way.NOBODY})
+"""Codex cannot work."""
+_LEADS_AWAY: Final = frozenset({Way.ANOTHER, Way.PROVIDER, Way.ELSEWHERE})
+_CODEX: Final = {
+    State.SEEN: ("goes through turnlane", "bold green"),
+    State.ADOPTED: ("goes through turnlane", "bold green"),
+    State.PENDING: ("is to be started anew", "bold yellow"),
+    State.UNKNOWN: ("not known", "bold yellow"),
+    State.NOT_APPLICABLE: ("not known", "bold yellow"),
+}
+
+Line = tuple[str, Text]
+
+
+def screen(
+    seen: Overview, zone: tzinfo | None, *, columns: int, blocks: str = "▇▁"
+) -> RenderableType:
+    """`zone` None is that of this machine; `blocks` as for the table of accounts."""
+    lines = Table.grid()
+    lines.add_column(width=TITLE_CELLS, style="dim")
+    lines.add_column(overflow="fold")
+    for part in (_process(seen), _codex(seen), _load(seen), _hour(seen, zone), _where(seen)):
+        for line in part:
+            lines.add_row(*line)
+    return Group(lines, *_accounts(seen, zone, columns=columns, blocks=blocks))
+
+
+def _line(title: str, *parts: str | tuple[str, str]) -> Line:
+    return title, Text.assemble(*parts)
+
+
+def _help(command: str, what: str) -> Line:
+    return _line("", (command, "bold"), (f"  {what}", "dim"))
+
+
+def _process(seen: Overview) -> Iterator[Line]:
+    running = seen.running
+    if running is None and seen.held_by is not None:
+        yield _line("turnlane", ("not answering", "bold red"), f"  {seen.problem}")
+        yield _help(f"kill -9 {seen.held_by}", "ends it; then turnlane serve")
+        return
+    if running is None:
+        yield _line("turnlane", ("not running", "bold red"))
+        if seen.hindrance is None:
+            yield _help("turnlane serve", "starts it")
+        else:
+            yield _line("", (f"it could not be started: {seen.hindrance}", "yellow"))
+            yield _help("turnlane doctor", "says what to do")
+        return
+    process = (f"  pid {running.get('pid')}, up {span(running.get('uptime_seconds', 0))}", "dim")
+    if seen.serving:
+        yield _line("turnlane", ("serving", "bold green"), f" on {seen.url}", process)
+    else:
+        yield _line("turnlane", ("not serving", "bold red"), f"  {seen.problem}", process)
+    if (version := running.get("version")) != __version__:
+        yield _line("", (f"it is version {version}, and this command is {__version__}", "yellow"))
+    if draining := running.get("draining"):
+        named = ", ".join(str(each["pid"]) for each in draining)
+        yield _line("", (f"still ending earlier turns: pid {named}", "yellow"))
+
+
+def _codex(seen: Overview) -> Iterator[Line]:
+    found, way = seen.routing, seen.course.way
+    if way is Way.HERE and not seen.serving:
+        yield _line("Codex", ("points at turnlane, which does not serve", "bold red"))
+        yield _help("turnlane codex off", "lets it work without turnlane")
+        return
+    if way in _FAILS:
+        yield from _fails(seen)
+        return
+    if way is Way.ANOTHER:
+        yield _line("Codex", (seen.course.said, "bold yellow"))
+        yield _help(
+            str(seen.course.mend), "shows what it does" if seen.url is None else "connects it here"
+        )
+        return
+    if way in _LEADS_AWAY:
+        yield _line(
+            "Codex",
+            ("does not go through turnlane", "bold yellow"),
+            (f"  {seen.course.said}", "dim"),
+        )
+        if way is Way.PROVIDER:
+            yield _help("turnlane codex show", "says more")
+        elif seen.serving:
+            yield _help(str(seen.course.mend), "connects it")
+        return
+    yield _line("Codex", _CODEX[found.state], (f"  {_why(found)}", "dim"))
+    if found.stale:
+        yield _line("", ("older than the routing, restart: ", "yellow"), _named(found.stale))
+    if found.unreadable:
+        yield _line("", ("cannot be looked into: ", "yellow"), _named(found.unreadable))
+    if found.state is State.UNKNOWN:
+        yield _help("turnlane codex show", "says more")
+
+
+def _fails(seen: Overview) -> Iterator[Line]:
+    yield _line("Codex", (seen.course.said, "bold red"))
+    if seen.course.way is Way.NO_KEY:
+        yield _help("turnlane codex show", "prints the provider that has a place for one")
+        return
+    if seen.serving:
+        yield _help(str(seen.course.mend).partition(",")[0], "connects it")
+    yield _help("turnlane codex off", "lets it work without turnlane")
+
+
+def _why(found: Adoption) -> str:
+    if found.weak:
+        return "no Codex runs; the next one will read it"
+    if found.state is State.SEEN:
+        return "a turn came from it"
+    if found.state is State.PENDING:
+        return "its open threads go on as before"
+    return found.why
+
+
+def _named(clients: tuple[Client, ...]) -> str:
+    return ", ".join(f"{client.kind} {client.pid}" for client in clients)
+
+
+def _load(seen: Overview) -> Iterator[Line]:
+    if seen.running is None:
+        return
+    lanes, turns, sockets, memory, workflows = (
+        _counts(seen.running, name)
+        for name in ("lanes", "turns", "websockets", "memory", "workflows")
+    )
+    yield _line(
+        "lanes",
+        f"{lanes['active']} of {lanes['limit']} ",
+        (f"(peak {lanes['peak']})", "dim"),
+        f", turns {turns['active']} of {turns['limit']}",
+        f", WebSockets {sockets['active']}",
+        f", memory {memory['held_bytes'] / 2**20:.0f} MiB",
+    )
+    yield _line(
+        "workflows",
+        f"{workflows['active']} active, {workflows['tracked']} tracked, "
+        f"{workflows['refused']} refused",
+    )
+    for found in workflows["busiest"] or ():
+        budget = defaultdict(int, found)
+        sends = budget["worker_sends"] + budget["interactive_sends"]
+        said = f"{budget['active']} running, {budget['children']} children, {_many(sends, 'send')}"
+        yield _line("", (f"busiest {budget['root'][:8]}: {said}", "dim"))
+        return
+
+
+def _counts(running: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    """A process of another version may not count all that is shown."""
+    found = running.get(section)
+    return defaultdict(int, found if isinstance(found, dict) else {})
+
+
+def _hour(seen: Overview, zone: tzinfo | None) -> Iterator[Line]:
+    hour = seen.last_hour
+    if seen.journal_problem is not None:
+        yield _line("last hour", ("not known: ", "bold red"), seen.journal_problem)
+        return
+    share = hour.cache_share
+    cached = () if share is None else (f", {share * 100:.0f} % of the input from the cache",)
+    failed = ((f", {hour.failed} failed", "yellow"),) if hour.failed else ()
+    yield _line("last hour", _many(hour.turns, "turn"), *failed, *cached)
+    for number, refusal in enumerate(hour.refusals[:REFUSALS_SHOWN]):
+        at = (f"  last {clock_of(refusal.last, seen.now, zone)}", "dim")
+        yield _line(
+            "" if number else "refused", f"{refusal.times} x ", (refusal.reason, "yellow"), at
+        )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _where(seen: Overview) -> Iterator[Line]:
+    command = "turnlane log" if seen.running is None else "turnlane log --follow"
+    yield _line("log", (command, "bold"), ("  each turn and refusal", "dim"))
+    if seen.url is not None:
+        yield _line("page", f"{seen.url}/status", ("  all of this as JSON", "dim"))
+    yield _line("home", str(seen.home))
+
+
+def _accounts(
+    seen: Overview, zone: tzinfo | None, *, columns: int, blocks: str
+) -> Iterator[RenderableType]:
+    accounts = (seen.running or {}).get("accounts")
+    if not accounts:
+        return
+    yield Text()
+    try:
+        known = msgspec.convert(accounts, list[AccountStatistics], strict=False)
+    except msgspec.ValidationError:
+        yield Text("its accounts are those of another version: turnlane accounts list")
+    else:
+        yield account_table(known, seen.now, zone, columns=columns, blocks=blocks)

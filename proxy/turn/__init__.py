@@ -1,0 +1,1 @@
+"""One turn, from its lease to its end."""

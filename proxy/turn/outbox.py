@@ -1,0 +1,161 @@
+"""Outbox: the messages from one turn to its client, bounded, with a slot for how the turn ended.
+
+Theory of operation
+-------------------
+The turn puts events in; the writer, a task outside the turn's nursery, takes out whatever has come
+together since it last looked, so what arrives together leaves together. The turn waits when it is
+`limit_bytes` ahead of what is written, at most `stall_seconds` without any progress of the writer;
+what the writer has in its hand counts until it comes back for more.
+
+The end is not a message but a slot: `end` is synchronous and cannot fail on a full outbox. Writing
+is none of the turn's business, so a client that stops reading holds a writer, never a lane.
+
+Flow: what a turn puts out, handed on as it comes; a filler when nothing has come for long.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from proxy.errors import ClientStalled
+from proxy.responses.sse import Batch
+from proxy.turn.ended import Ended, Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    head: Head | None
+    batches: Sequence[Batch]
+    ended: Ended | None
+
+
+class Outbox:
+    def __init__(self, limit_bytes: int, stall_seconds: float) -> None:
+        self._limit = limit_bytes
+        self._stall_seconds = stall_seconds
+        self._head: Head | None = None
+        self._batches: list[Batch] = []
+        self._size = 0
+        self._written_size = 0
+        """What the writer took last, and may still be writing."""
+        self.injected = 0
+        """Events of our own that the writer has not taken."""
+        self._ended: Ended | None = None
+        self._discarded = False
+        self._writing_since: float | None = None
+        self._writer: trio.lowlevel.Task | None = None
+        """It waits for something to take."""
+        self._drained = trio.lowlevel.ParkingLot()
+
+    @property
+    def ended(self) -> Ended | None:
+        return self._ended
+
+    def begin(self, head: Head) -> None:
+        """The head goes before the first event, in the same write."""
+        if not self._discarded:
+            self._head = head
+
+    async def put(self, batch: Batch) -> None:
+        """Add events. Raises ClientStalled when there is no room and the writer is stuck."""
+        self._add(batch)
+        if self._size + self._written_size > self._limit:
+            await self._wait_until(lambda: self._size + self._written_size <= self._limit)
+
+    def inject(self, frame: bytes) -> None:
+        """Add an event of our own, whatever the limit: it is small, and `injected` counts it."""
+        self.injected += 1
+        self._add(Batch(frame, (frame,)))
+
+    def _add(self, batch: Batch) -> None:
+        if self._discarded:
+            return
+        self._batches.append(batch)
+        self._size += len(batch.raw)
+        self._wake_writer()
+
+    async def wait_taken(self) -> None:
+        """Until the writer has taken the last byte. Raises ClientStalled."""
+        await self._wait_until(lambda: not self._size)
+
+    def discard(self) -> None:
+        """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
+        self._batches, self._size, self._head, self.injected = [], 0, None, 0
+        self._written_size = 0
+        self._discarded = True
+        self._drained.unpark_all()
+
+    def end(self, ended: Ended) -> None:
+        """Set how the turn ended. The first word stands."""
+        if self._ended is None:
+            self._ended = ended
+            self._wake_writer()
+
+    async def take(self) -> Taken:
+        """Everything there is; waits while there is nothing."""
+        self._writing_since, self._written_size = None, 0
+        if self._drained:
+            self._drained.unpark_all()
+        try:
+            while not self._batches and self._ended is None:
+                await self._wait_filled()
+        finally:  # a writer that will not wait any longer has a filler to write
+            self._writing_since = trio.current_time()
+        taken = Taken(head=self._head, batches=self._batches, ended=self._ended)
+        self._written_size = self._size
+        self._head, self._batches, self._size, self.injected = None, [], 0, 0
+        if self._drained:
+            self._drained.unpark_all()
+        return taken
+
+    async def _wait_filled(self) -> None:
+        """There is one writer, so this is a parking lot for one, at a third of the cost."""
+        assert self._writer is None, "an outbox has one writer"
+        self._writer = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._give_up)
+
+    def _give_up(self, _: object) -> trio.lowlevel.Abort:
+        self._writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def _wake_writer(self) -> None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            trio.lowlevel.reschedule(writer)
+
+    def stalled_seconds(self) -> float:
+        """For how long the writer has been busy with what it took last."""
+        since = self._writing_since
+        return 0.0 if since is None or self._ended else trio.current_time() - since
+
+    async def _wait_until(self, drained: Callable[[], bool]) -> None:
+        while not drained():
+            with trio.move_on_after(self._stall_seconds) as scope:
+                await self._drained.park()
+            if scope.cancelled_caught:
+                raise ClientStalled
+
+
+async def hand_on(
+    outbox: Outbox,
+    write: Callable[[Taken], Awaitable[bool]],
+    filler_seconds: float,
+    fill: Callable[[], Awaitable[None]],
+) -> Taken:
+    """Give `write` everything until it returns False, and return what it was given then.
+
+    One timer serves many writes: it is looked at when it goes off, and not moved at each of them.
+    So `write` may be cancelled, wherever it waits, and must not wait where that would lose bytes.
+    """
+    heard = trio.current_time()
+    while True:
+        with trio.CancelScope(deadline=heard + filler_seconds):
+            while True:
+                taken = await outbox.take()
+                if not await write(taken):
+                    return taken
+                heard = trio.current_time()
+        if trio.current_time() >= heard + filler_seconds:
+            await fill()
+            heard = trio.current_time()

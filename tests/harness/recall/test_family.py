@@ -1,0 +1,57 @@
+"""Everybody of a fan-out stops where he is until he is told to go on, or until it is over."""
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from harness.recall.family import At, Family
+
+
+async def test_who_stands_goes_on_when_he_is_told_and_no_one_else(nursery: trio.Nursery) -> None:
+    family = Family()
+    gone: dict[str, bool] = {}
+
+    async def stand(member: str) -> None:
+        gone[member] = await family.pause(member, At.STANDING)
+
+    nursery.start_soon(stand, "a")
+    nursery.start_soon(stand, "b")
+    await wait_all_tasks_blocked()
+    family.go_on("a")
+    await wait_all_tasks_blocked()
+    before = dict(gone)
+    going = family.members(At.GOING)
+    family.end()
+    await wait_all_tasks_blocked()
+
+    assert (before, going) == ({"a": True}, ["a"])
+    assert gone == {"a": True, "b": False}
+
+
+async def test_it_is_settled_when_nobody_is_on_the_way(nursery: trio.Nursery) -> None:
+    family = Family()
+    settled = trio.Event()
+    family.move("a", At.GOING)
+    family.move("b", At.GOING)
+
+    async def wait() -> None:
+        await family.wait_settled()
+        settled.set()
+
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    family.move("a", At.SERVED)
+    await wait_all_tasks_blocked()
+    early = settled.is_set()
+    family.move("b", At.LOST)
+    await settled.wait()
+
+    assert not early
+    assert (family.members(At.SERVED), family.members(At.LOST)) == (["a"], ["b"])
+
+
+async def test_once_it_is_over_nobody_stops() -> None:
+    family = Family()
+    family.end()
+
+    assert not await family.pause("a", At.REFUSED)
+    await family.wait_over()

@@ -1,0 +1,228 @@
+"""The refresher: flights belong to the service; what an auth server's answer means."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+
+import h11
+import pytest
+import trio
+import trio.testing
+
+from proxy.accounts.credentials.auth_json import Renewal
+from proxy.accounts.credentials.refresh import (
+    ANSWER_BYTES,
+    LAST_SECONDS,
+    MOST_FLIGHTS,
+    CredentialFailure,
+    HttpPost,
+    Refresher,
+    judge,
+)
+from tests.proxy.accounts.kit import AuthServer, service, tokens
+
+
+async def never_asked(url: str, body: object) -> tuple[int, bytes]:
+    raise AssertionError("nobody asks")
+
+
+def test_tokens_are_a_renewal() -> None:
+    assert judge(*tokens("a", "r")) == Renewal(access_token="a", refresh_token="r")
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "named"),
+    [
+        (401, b'{"error": {"code": "refresh_token_reused"}}', "401 (refresh_token_reused)"),
+        (400, b'{"error": "invalid_grant"}', "400 (invalid_grant)"),
+        (401, b"<html>secret</html>", "401;"),
+    ],
+)
+def test_a_refused_refresh_token_is_final(status: int, answer: bytes, named: str) -> None:
+    failure = judge(status, answer)
+
+    assert isinstance(failure, CredentialFailure)
+    assert failure.final
+    assert f"the refresh failed with status {named}" in failure.message
+    assert "secret" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (500, b"secret"),
+        (503, b'{"error": "invalid_grant"}'),
+        (429, b"secret"),
+        (403, b"secret"),
+        (400, b'{"error": "secret"}'),
+        (302, b""),
+        (200, b"secret"),
+        (200, b"{}"),
+    ],
+)
+def test_any_other_trouble_passes(status: int, answer: bytes) -> None:
+    failure = judge(status, answer)
+
+    assert isinstance(failure, CredentialFailure)
+    assert not failure.final
+    assert str(status) in failure.message
+    assert "secret" not in failure.message
+
+
+async def test_a_flight_outlives_who_asked_for_it(autojump_clock: trio.testing.MockClock) -> None:
+    async def work(shelter: trio.CancelScope) -> CredentialFailure:
+        await trio.sleep(5)
+        return CredentialFailure(final=True, message="done")
+
+    async with service(AuthServer([])) as refresher:
+        with trio.move_on_after(1):
+            flight = refresher.start(work)
+            await flight.ended.wait()
+        await flight.ended.wait()
+
+    assert flight.outcome == CredentialFailure(final=True, message="done")
+
+
+async def test_a_bug_in_one_flight_ends_no_other(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def bug(shelter: trio.CancelScope) -> CredentialFailure:
+        raise RuntimeError("a bug")
+
+    async def work(shelter: trio.CancelScope) -> CredentialFailure:
+        return CredentialFailure(final=True, message="done")
+
+    async with service(AuthServer([])) as refresher:
+        broken, good = refresher.start(bug), refresher.start(work)
+        await broken.ended.wait()
+        await good.ended.wait()
+
+    assert isinstance(broken.outcome, CredentialFailure)
+    assert not broken.outcome.final
+    assert good.outcome == CredentialFailure(final=True, message="done")
+    assert [x.levelno for x in caplog.records] == [logging.ERROR]
+
+
+async def test_flights_are_bounded() -> None:
+    async def work(shelter: trio.CancelScope) -> CredentialFailure:
+        raise AssertionError("nobody serves")
+
+    refresher = Refresher(never_asked)
+    flights = [refresher.start(work) for _ in range(MOST_FLIGHTS + 1)]
+
+    assert [flight.ended.is_set() for flight in flights[-2:]] == [False, True]
+    assert isinstance(flights[-1].outcome, CredentialFailure)
+    assert flights[-1].outcome.retry_seconds == LAST_SECONDS
+
+
+async def test_the_end_of_the_service_leaves_nobody_waiting(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    steps: list[str] = []
+
+    async def sheltered(shelter: trio.CancelScope) -> CredentialFailure:
+        with shelter:
+            await trio.sleep(LAST_SECONDS - 1)
+            steps.append("kept")
+        return CredentialFailure(final=True, message="kept")
+
+    async def stuck(shelter: trio.CancelScope) -> CredentialFailure:
+        with shelter:
+            await trio.sleep_forever()
+        return CredentialFailure(final=True, message="cut off")
+
+    async def late(shelter: trio.CancelScope) -> CredentialFailure:
+        steps.append("late")
+        return CredentialFailure(final=True, message="late")
+
+    async with service(AuthServer([])) as refresher:
+        flights = [refresher.start(work) for work in (sheltered, stuck)]
+        await trio.testing.wait_all_tasks_blocked()
+        flights += [refresher.start(late), refresher.start(late)]
+    after = refresher.start(late)
+
+    assert trio.current_time() == LAST_SECONDS
+    assert steps == ["kept"]
+    assert all(flight.ended.is_set() for flight in (*flights, after))
+    assert flights[0].outcome == CredentialFailure(final=True, message="kept")
+    assert isinstance(after.outcome, CredentialFailure)
+    assert not after.outcome.final
+
+
+Handler = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+async def post_to(handler: Handler) -> tuple[int, bytes] | OSError:
+    """POST over a real socket to such a server. An exception would leave the nursery as a group."""
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            listeners = await nursery.start(trio.serve_tcp, handler, 0)
+            port = listeners[0].socket.getsockname()[1]
+            try:
+                return await HttpPost()(f"http://127.0.0.1:{port}/oauth/token", {"a": "1"})
+            except OSError as error:
+                return error
+            finally:
+                nursery.cancel_scope.cancel()
+    raise AssertionError("unreachable")
+
+
+async def read_request(stream: trio.SocketStream) -> tuple[h11.Request, bytes]:
+    peer = h11.Connection(h11.SERVER)
+    body = b""
+    request: h11.Request | None = None
+    while True:
+        event = peer.next_event()
+        if event is h11.NEED_DATA:
+            peer.receive_data(await stream.receive_some())
+        elif isinstance(event, h11.Request):
+            request = event
+        elif isinstance(event, h11.Data):
+            body += event.data
+        else:
+            assert request is not None
+            return request, body
+
+
+async def test_a_post_is_json_and_brings_status_and_body() -> None:
+    seen: list[tuple[h11.Request, bytes]] = []
+
+    async def answer(stream: trio.SocketStream) -> None:
+        seen.append(await read_request(stream))
+        await stream.send_all(b"HTTP/1.1 401 No\r\ncontent-length: 2\r\n\r\n{}")
+
+    assert await post_to(answer) == (401, b"{}")
+    ((request, body),) = seen
+    headers = dict(request.headers.raw_items())
+    assert (request.method, request.target) == (b"POST", b"/oauth/token")
+    assert json.loads(body) == {"a": "1"}
+    assert {k.lower(): v for k, v in headers.items()}[b"content-type"] == b"application/json"
+
+
+async def test_no_answer_is_an_os_error_that_tells_no_secret() -> None:
+    async def hang_up(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.aclose()
+
+    error = await post_to(hang_up)
+
+    assert str(error) == "RemoteProtocolError"
+    with pytest.raises(OSError, match=r"^[A-Za-z]+$"):
+        await HttpPost()("no url", {})
+
+
+async def test_an_endless_answer_does_not_fill_the_memory() -> None:
+    async def answer(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        size = 3 * ANSWER_BYTES
+        await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
+        await stream.send_all(b"x" * size)
+
+    answered = await post_to(answer)
+
+    assert isinstance(answered, tuple)
+    status, body = answered
+    assert status == 200
+    assert len(body) <= 2 * ANSWER_BYTES + 1

@@ -1,0 +1,354 @@
+"""`turnlane accounts`, from the command line to what it prints and the code it exits with."""
+
+import json
+import logging
+import os
+import pty
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from typer.testing import CliRunner, Result
+
+from proxy.accounts.registry import AccountBook
+from proxy.accounts.view import AccountId
+from proxy.cli.main import app
+from proxy.config.load import load
+from proxy.keys import KeyRing
+from proxy.process.serve import serve
+from proxy.runtime import Runtime
+from tests.e2e.process import command, environment
+from tests.e2e.upstream import Sent, Upstream, open_upstream
+from tests.proxy.accounts.kit import access, document, write
+
+SECONDS = 20
+KEY = "sk-secret-one"
+WORK = AccountId("work")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def codex(tmp_path: Path) -> Path:
+    """A CODEX_HOME with a login."""
+    path = tmp_path / "codex"
+    path.mkdir()
+    write(path / "auth.json", document(access(1, 2e9), "rt-secret-1"))
+    return path
+
+
+def turnlane(
+    home: Path, *arguments: str, stdin: str = "", env: Mapping[str, str] | None = None
+) -> Result:
+    runner = CliRunner(env={"TURNLANE_HOME": str(home), "COLUMNS": "120", **(env or {})})
+    return runner.invoke(app, ["accounts", *arguments], input=stdin, catch_exceptions=False)
+
+
+def listed(home: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(turnlane(home, "list", "--json").stdout)
+    return found
+
+
+# Adding.
+
+
+def test_a_key_comes_from_stdin_and_is_nowhere_in_the_answer(home: Path) -> None:
+    added = turnlane(home, "add", "work", "--model", "gpt-5*", "--model", "o4", stdin=f"{KEY}\n")
+
+    assert (added.exit_code, added.stdout) == (0, "")
+    assert "work is added, and serves new threads once `turnlane serve` runs" in added.stderr
+    assert KEY not in added.output
+    assert [(one["id"], one["kind"]) for one in listed(home)] == [("work", "api_key")]
+    assert AccountBook(home).all()[WORK].models == ("gpt-5*", "o4")
+
+
+def test_a_key_may_come_from_a_variable(home: Path) -> None:
+    added = turnlane(home, "add", "work", "--env", "MY_KEY", env={"MY_KEY": KEY})
+    missing = turnlane(home, "add", "other", "--env", "NO_KEY", stdin=KEY)
+
+    assert (added.exit_code, missing.exit_code) == (0, 2)
+    assert "NO_KEY is empty or not there" in missing.stderr
+    assert set(AccountBook(home).all()) == {"work"}
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """What a terminal shows; how it ends is told as an error."""
+    shown = b""
+    with suppress(OSError):
+        while text not in shown and (piece := os.read(terminal, 1024)):
+            shown += piece
+    return shown
+
+
+def test_a_key_that_is_typed_is_not_echoed(home: Path) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command("accounts", "add", "work"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment(home),
+        start_new_session=True,
+    ) as process:
+        os.close(theirs)
+        asked = read_until(ours, b"API key of work: ")
+        os.write(ours, f"{KEY}\n".encode())
+        told = read_until(ours, b"serve` runs")
+        code = process.wait(SECONDS)
+    os.close(ours)
+
+    assert (code, set(AccountBook(home).all())) == (0, {"work"})
+    assert b"API key of work: " in asked
+    assert b"work is added" in told
+    assert KEY.encode() not in asked + told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "problem"),
+    [
+        (["Work"], KEY, "no name"),
+        (["work"], "", "stdin is empty"),
+        (["work"], f"{KEY}\nmore", "one line"),
+        (["work"], "sk-secret- one", "without spaces"),
+        (["work"], "sk-secret-\0", "visible ASCII"),
+        (["work"], "sk-secret-é", "visible ASCII"),
+        (["work"], "x" * 65537, "more than 64 KiB"),
+        (["work", "--env", ""], KEY, "--env"),
+        (["work", "--model", ""], KEY, "--model"),
+        (["work", "--model", "gpt 5"], KEY, "--model"),
+        (["work", "--organization", "a b"], KEY, "--organization"),
+        (["work", "--url", "chatgpt.com"], KEY, "--url"),
+    ],
+)
+def test_what_is_no_account_is_a_matter_of_usage(
+    arguments: list[str], stdin: str, problem: str, home: Path
+) -> None:
+    refused = turnlane(home, "add", *arguments, stdin=stdin)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert problem in refused.stderr
+    assert "secret" not in refused.stderr
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("stdin", ["<&-", "</dev/null"])
+def test_a_stdin_that_brings_nothing_is_no_traceback(stdin: str, home: Path) -> None:
+    shell = " ".join((*command("accounts", "add", "work"), stdin))
+    done = subprocess.run(
+        ["sh", "-c", shell],
+        env=environment(home),
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert b"stdin is" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_bytes_that_are_no_text_are_no_key(home: Path) -> None:
+    done = subprocess.run(
+        command("accounts", "add", "work"),
+        env=environment(home),
+        input=b"sk-\xff\xfe",
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert b"visible ASCII" in done.stderr
+
+
+def test_what_stays_as_it_was_is_said(home: Path) -> None:
+    turnlane(home, "add", "work", "--url", "https://api.example/v1", "--model", "o4", stdin=KEY)
+    paused = turnlane(home, "pause", "work")
+    again = turnlane(home, "add", "work", stdin=KEY)
+    shown = listed(home)[0]
+
+    assert "no account left that can serve" in paused.stderr
+    assert "keeps what was not given anew: url https://api.example/v1, models o4" in again.stderr
+    assert "still paused" in again.stderr
+    assert (shown["url"], shown["models"]) == ("https://api.example/v1", ["o4"])
+
+
+def test_what_becomes_of_bound_threads_is_said(home: Path) -> None:
+    turnlane(home, "add", "work", stdin=KEY)
+    same, other = (turnlane(home, "add", "work", stdin=key) for key in (KEY, KEY + "2"))
+    twice = turnlane(home, "add", "twice", stdin=KEY + "2")
+
+    assert "same credential as before" in same.stderr
+    assert "begin anew" in other.stderr
+    assert "twice and work are one account" in twice.stderr
+
+
+# Importing.
+
+
+def test_the_login_of_codex_is_shared_where_it_is(home: Path, codex: Path) -> None:
+    imported = turnlane(home, "import", "work", env={"CODEX_HOME": str(codex)})
+
+    assert imported.exit_code == 0
+    assert AccountBook(home).all()[WORK].auth_json == str(codex / "auth.json")
+    assert [(one["kind"], one["standing"]) for one in listed(home)] == [("chatgpt", "ready")]
+
+
+def test_a_copy_comes_with_a_warning(home: Path, codex: Path) -> None:
+    copied = turnlane(home, "import", "work", str(codex / "auth.json"), "--copy")
+
+    assert copied.exit_code == 0
+    assert "works once" in copied.stderr
+    assert "rt-secret" not in copied.output
+    assert (home / "accounts" / "work.json").exists()
+
+
+def test_a_file_that_is_no_login_fails(home: Path, tmp_path: Path) -> None:
+    refused = turnlane(home, "import", "work", str(tmp_path / "none.json"))
+
+    assert refused.exit_code == 1
+    assert "there is no such file" in refused.stderr
+
+
+# The rest, while none runs.
+
+
+def test_an_account_is_paused_resumed_and_removed(home: Path) -> None:
+    turnlane(home, "add", "work", stdin=KEY)
+    states = []
+    for verb in ("pause", "resume"):
+        assert turnlane(home, verb, "work").exit_code == 0
+        states.append(listed(home)[0]["standing"])
+    removed = turnlane(home, "remove", "work")
+
+    assert states == ["paused", "ready"]
+    assert removed.exit_code == 0
+    assert "own login is used again" in removed.stderr
+    assert listed(home) == []
+    assert [turnlane(home, x, "work").exit_code for x in ("pause", "resume", "remove")] == [1] * 3
+
+
+def test_the_table_has_no_colour_where_nobody_sees_it(home: Path) -> None:
+    empty = turnlane(home, "list")
+    turnlane(home, "add", "work", stdin=KEY)
+    shown = turnlane(home, "list")
+
+    assert "there are no accounts" in empty.stderr
+    assert shown.stdout.split()[:5] == ["account", "state", "usage", "now", "last"]
+    assert "work" in shown.stdout
+    assert "\x1b" not in shown.stdout
+
+
+def test_accounts_of_the_configuration_are_listed_and_kept(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "turnlane.toml"
+    file.write_text('[accounts.desk]\nkey = "env:MY_KEY"\n')
+    run = partial(turnlane, home, env={"TURNLANE_CONFIG": str(file), "MY_KEY": KEY})
+    shown, removed, added = (
+        run("list", "--json"),
+        run("remove", "desk"),
+        run("add", "desk", stdin="x"),
+    )
+    without = turnlane(home, "list", env={"TURNLANE_CONFIG": str(file)})
+
+    assert [one["id"] for one in json.loads(shown.stdout)] == ["desk"]
+    assert (removed.exit_code, added.exit_code, without.exit_code) == (1, 1, 0)
+    assert "config.toml" in removed.stderr + added.stderr
+    assert "desk" in without.stdout
+
+
+def test_a_preview_is_a_line_for_each_model(home: Path) -> None:
+    nobody = turnlane(home, "preview", "t")
+    turnlane(home, "add", "work", stdin=KEY)
+    shown = turnlane(home, "preview", "t", "--model", "gpt-5")
+    as_json = turnlane(home, "preview", "t", "--json")
+    turnlane(home, "pause", "work")
+    paused = turnlane(home, "preview", "t", "--model", "gpt-5")
+    key = KeyRing(home).add("desk").key.id
+    keyed = turnlane(home, "preview", "t", "--key", key)
+    unkeyed = turnlane(home, "preview", "t")
+
+    assert shown.stdout == "gpt-5: work (new: by `routing.strategy`; usage unknown)\n"
+    assert json.loads(as_json.stdout)["routes"][0]["account"] == "work"
+    assert paused.stdout == "gpt-5: nobody, its account is paused\n"
+    assert [x.exit_code for x in (nobody, shown, keyed, unkeyed)] == [1, 0, 0, 1]
+
+
+def test_a_test_needs_one_that_runs(home: Path) -> None:
+    asked = turnlane(home, "test", "work")
+
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "turnlane serve" in asked.stderr
+
+
+# In the process that runs.
+
+
+async def asked_of(running_home: Path, *arguments: str, **more: Any) -> Result:
+    call: Callable[[], Result] = partial(turnlane, running_home, *arguments, **more)
+    return await trio.to_thread.run_sync(call)
+
+
+async def models(sent: Sent) -> None:
+    """The list of models, for whoever has the right key."""
+    good = sent.headers["authorization"] == f"Bearer {KEY}"
+    await sent.reply(200 if good else 401, {"data": []}, [])
+
+
+@pytest.fixture
+async def upstream(nursery: trio.Nursery) -> Any:
+    async with open_upstream(models) as upstream:
+        yield upstream
+
+
+@pytest.fixture
+async def running(home: Path, upstream: Upstream, nursery: trio.Nursery) -> Runtime:
+    flags: dict[str, dict[str, object]] = {"server": {"port": 0}, "upstream": {"url": upstream.url}}
+    config = load(None, {"TURNLANE_HOME": str(home)}, flags)
+    logging.getLogger("turnlane").setLevel(logging.WARNING)
+    started: Runtime = await nursery.start(serve, config, lambda _url: None)
+    return started
+
+
+async def test_what_is_changed_is_changed_in_the_process_that_runs(
+    running: Runtime, home: Path
+) -> None:
+    with trio.fail_after(SECONDS):
+        added = await asked_of(home, "add", "work", stdin=KEY)
+        there = len(running.accounts)
+        paused = await asked_of(home, "pause", "work")
+        preview = await asked_of(home, "preview", "t")
+        table = await asked_of(home, "list")
+        removed = await asked_of(home, "remove", "work")
+
+    assert {x.exit_code for x in (added, paused, preview, table, removed)} == {0}
+    assert "from now on" in added.stderr
+    assert "goes on to its end" in removed.stderr
+    assert (there, len(running.accounts)) == (1, 0)
+    assert preview.stdout == "any model: nobody, its account is paused\n"
+    assert "paused" in table.stdout
+
+
+async def test_a_tested_account_is_good_or_it_is_not(
+    running: Runtime, home: Path, upstream: Upstream
+) -> None:
+    with trio.fail_after(SECONDS):
+        await asked_of(home, "add", "work", stdin=KEY)
+        await asked_of(home, "add", "other", stdin="sk-secret-wrong")
+        good, bad = await asked_of(home, "test", "work"), await asked_of(home, "test", "other")
+        unknown = await asked_of(home, "test", "third")
+        as_json = await asked_of(home, "test", "work", "--json")
+
+    assert [x.exit_code for x in (good, bad, unknown, as_json)] == [0, 1, 1, 0]
+    assert good.stdout == "work: credential good (models: 200)\n"
+    assert "credential refused" in bad.stdout
+    assert "no account third" in unknown.stderr
+    assert json.loads(as_json.stdout)["credential"] == "good"
+    assert [sent.target for sent in upstream.sent] == ["/v1/models"] * 3

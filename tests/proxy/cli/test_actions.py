@@ -1,0 +1,302 @@
+"""The operator's commands, from the command line to what they print and the code they exit with."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from typer.testing import CliRunner, Result
+
+from lifecycle import Ask, PrincipalId, RootId, ThreadId
+from proxy.cli.actions import show_log
+from proxy.cli.main import app
+from proxy.config.load import load
+from proxy.home.lock import locked
+from proxy.journal.outcome import Outcome
+from proxy.journal.record import TurnRecord
+from proxy.journal.store import JOURNAL_NAME, Store, open_store
+from proxy.keys import KeyRing
+from proxy.process.serve import serve
+from proxy.responses.events import Usage
+from proxy.runtime import Runtime
+from tests.proxy.control.test_commands import listening
+
+SECONDS = 20
+WALL = 1_800_000_000.0
+PLAIN = TurnRecord(wall=WALL, principal="local", transport="http", outcome=Outcome.COMPLETED)
+REFUSED = replace(
+    PLAIN,
+    outcome=Outcome.REFUSED,
+    refusal="workflow_concurrency_exhausted",
+    transport="websocket",
+    lane="a" * 32,
+    root="b" * 32,
+    worker=True,
+    usage=Usage(input_tokens=0),
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def turnlane(home: Path, *arguments: str) -> Result:
+    runner = CliRunner(env={"TURNLANE_HOME": str(home), "COLUMNS": "200"})
+    return runner.invoke(app, list(arguments), catch_exceptions=False)
+
+
+# Keys.
+
+
+def test_a_key_is_shown_once_alone_on_stdout(home: Path) -> None:
+    made = turnlane(home, "keys", "add", "desk")
+    listed = turnlane(home, "keys", "list")
+    secret = made.stdout.strip()
+
+    assert (made.exit_code, listed.exit_code) == (0, 0)
+    assert made.stdout == secret + "\n"
+    assert KeyRing(home).holder(secret) is not None
+    assert "not shown again" in made.stderr
+    assert secret not in made.stderr + listed.output
+    assert "desk" in listed.stdout
+
+
+def test_keys_are_listed_as_json_too(home: Path) -> None:
+    turnlane(home, "keys", "add", "[bold]desk[/bold]")
+    listed = turnlane(home, "keys", "list", "--json")
+    table = turnlane(home, "keys", "list")
+
+    (key,) = json.loads(listed.stdout)
+    assert set(key) == {"id", "name", "created"}
+    assert "[bold]desk[/bold]" in table.stdout
+
+
+def test_a_revoked_key_is_gone_and_the_last_one_is_warned_of(home: Path) -> None:
+    for name in ("one", "other"):
+        turnlane(home, "keys", "add", name)
+    one, other = (key.id for key in KeyRing(home).all())
+    first, second = turnlane(home, "keys", "revoke", one), turnlane(home, "keys", "revoke", other)
+    again = turnlane(home, "keys", "revoke", one)
+
+    assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 1)
+    assert len(KeyRing(home)) == 0
+    assert "no key left" not in first.stderr
+    assert "no key left" in second.stderr
+    assert "there is no key" in again.stderr
+
+
+def test_a_name_that_cannot_be_shown_makes_no_key(home: Path) -> None:
+    refused = turnlane(home, "keys", "add", "a\nb")
+
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "printable" in refused.stderr
+
+
+# The log.
+
+
+@contextmanager
+def journal(home: Path, *records: TurnRecord) -> Iterator[Store]:
+    home.mkdir(exist_ok=True)
+    with closing(open_store(home, WALL)) as store:
+        store.append(records)
+        yield store
+
+
+def test_the_log_is_one_line_for_each_record(home: Path) -> None:
+    with journal(home, PLAIN, REFUSED):
+        shown = turnlane(home, "log")
+    titles, plain, refused = shown.stdout.splitlines()
+
+    assert shown.exit_code == 0
+    assert titles.split()[:3] == ["time", "transport", "outcome"]
+    assert plain.split()[2:4] == ["http", "completed"]
+    assert " ".join(refused.split()[2:]) == (
+        "websocket refused workflow_concurrency_exhausted - aaaaaaaa bbbbbbbb worker 0 ? 0 0 ? ?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("account", "move", "reason", "shown"),
+    [
+        ("work", "reused", "bound", "work"),
+        ("work", "rebound", "quota", "work rebound/quota"),
+        ("work", "new", "strategy", "work new/strategy"),
+        (None, "cleared", "paused", "- cleared/paused"),
+        ("a" * 40, "detour", "trouble", "a" * 40 + " detour/trouble"),
+        (None, None, None, ""),
+    ],
+)
+def test_the_log_says_how_a_turn_came_to_its_account(
+    account: str | None, move: str | None, reason: str | None, shown: str, home: Path
+) -> None:
+    with journal(home, replace(PLAIN, account=account, move=move, reason=reason)):
+        titles, line = turnlane(home, "log").stdout.splitlines()
+
+    assert titles.split()[-1] == "account"
+    assert line[titles.index("account") :] == shown
+
+
+def test_the_log_as_json_has_everything(home: Path) -> None:
+    with journal(home, PLAIN, REFUSED):
+        shown = turnlane(home, "log", "--json", "--lines", "1")
+    (record,) = map(json.loads, shown.stdout.splitlines())
+
+    assert record["refusal"] == "workflow_concurrency_exhausted"
+    assert record["usage"] == {"input_tokens": 0, "cached_tokens": None, "output_tokens": None}
+    assert record["root"] == "b" * 32
+
+
+def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        journal(home, *(replace(PLAIN, total_ms=float(x)) for x in range(5))) as store,
+        locked(home),
+    ):
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+            store.append([replace(PLAIN, total_ms=100.0 + x) for x in range(4)])
+
+        code = show_log(home, lines=2, follow=True, as_json=True, pause=pause)
+    shown = [json.loads(line)["total_ms"] for line in capsys.readouterr().out.splitlines()]
+
+    assert code == 0
+    assert shown == [3, 4, *(100, 101, 102, 103) * 2]
+
+
+def test_what_a_turnlane_wrote_last_is_followed_to_its_end(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with journal(home, PLAIN) as store, ExitStack() as running:
+        running.enter_context(locked(home))
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 1:
+                store.append([replace(PLAIN, total_ms=7.0)])
+                running.close()
+            if len(pauses) == 3:
+                raise KeyboardInterrupt
+
+        show_log(home, lines=2, follow=True, as_json=True, pause=pause)
+    shown = [json.loads(line)["total_ms"] for line in capsys.readouterr().out.splitlines()]
+
+    assert shown == [0, 7]
+
+
+def test_a_home_where_nothing_runs_is_read_without_a_trace(home: Path) -> None:
+    with journal(home, PLAIN):
+        pass
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
+    shown = turnlane(home, "log")
+
+    assert len(shown.stdout.splitlines()) == 2
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+@pytest.mark.parametrize(("columns", "last"), [("80", "in/cached/out account"), ("200", "account")])
+def test_the_log_is_as_wide_as_columns_says(columns: str, last: str, home: Path) -> None:
+    runner = CliRunner(env={"TURNLANE_HOME": str(home), "COLUMNS": columns})
+    titles = runner.invoke(app, ["log"], catch_exceptions=False).stdout
+
+    assert titles.rstrip().endswith(last)
+    assert ("transport" in titles) is (columns == "200")
+
+
+def test_without_a_journal_the_log_is_empty(home: Path) -> None:
+    shown = turnlane(home, "log")
+
+    assert shown.exit_code == 0
+    assert len(shown.stdout.splitlines()) == 1
+
+
+def test_a_journal_that_is_none_is_named(home: Path) -> None:
+    home.mkdir()
+    (home / JOURNAL_NAME).write_bytes(b"nonsense" * 99)
+    shown = turnlane(home, "log")
+
+    assert shown.exit_code == 2
+    assert JOURNAL_NAME in shown.stderr
+
+
+# A turnlane that runs.
+
+
+def test_one_that_does_not_know_a_command_says_so(home: Path) -> None:
+    home.mkdir()
+    with listening(home, lambda peer: peer.sendall(b'{"error":"unknown command"}\n')):
+        asked = turnlane(home, "keys", "list")
+
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "unknown command" in asked.stderr
+
+
+@pytest.mark.parametrize("arguments", [["workflows"], ["workflows", "clear", "ab"]])
+def test_workflows_need_one_that_runs(arguments: list[str], home: Path) -> None:
+    asked = turnlane(home, *arguments)
+
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert "no turnlane runs" in asked.stderr
+
+
+async def asked_of(running_home: Path, *arguments: str) -> Result:
+    return await trio.to_thread.run_sync(turnlane, running_home, *arguments)
+
+
+@pytest.fixture
+async def running(home: Path, nursery: trio.Nursery) -> Runtime:
+    flags: dict[str, dict[str, object]] = {"server": {"port": 0}}
+    config = load(None, {"TURNLANE_HOME": str(home)}, flags)
+    logging.getLogger("turnlane").setLevel(logging.WARNING)
+    started: Runtime = await nursery.start(serve, config, lambda _url: None)
+    return started
+
+
+async def test_keys_are_made_and_revoked_in_the_process_that_runs(
+    running: Runtime, home: Path
+) -> None:
+    with trio.fail_after(SECONDS):
+        made = await asked_of(home, "keys", "add", "desk")
+        holder = running.keys.holder(made.stdout.strip())
+        assert holder is not None
+        revoked = await asked_of(home, "keys", "revoke", holder)
+
+    assert (made.exit_code, revoked.exit_code) == (0, 0)
+    assert len(running.keys) == 0
+
+
+async def test_roots_are_listed_and_cleared_and_both_are_in_the_log(
+    running: Runtime, home: Path
+) -> None:
+    root = RootId("ab" * 16)
+    ask = Ask(principal=PrincipalId("local"), root=root, thread=ThreadId("t"))
+    with trio.fail_after(SECONDS):
+        async with running.admission.lease(ask) as lease:
+            lease.sent()
+            table = await asked_of(home, "workflows")
+            listed = await asked_of(home, "workflows", "--json")
+        cleared = await asked_of(home, "workflows", "clear", root[:8])
+        unknown = await asked_of(home, "workflows", "clear", "ff")
+        running.journal.flush()
+        log = await asked_of(home, "log", "--json")
+
+    assert (table.exit_code, cleared.exit_code, unknown.exit_code) == (0, 0, 1)
+    assert root[:16] in table.stdout
+    (shown,) = json.loads(listed.stdout)
+    assert (shown["root"], shown["active"], shown["interactive_sends"]) == (root, 1, 1)
+    assert running.admission.workflows.each(trio.current_time())[root].interactive_sends == 0
+    records: list[dict[str, Any]] = [json.loads(line) for line in log.stdout.splitlines()]
+    assert [record["outcome"] for record in records] == ["listed", "listed", "cleared"]
+    assert records[-1]["root"] == root

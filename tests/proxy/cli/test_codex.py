@@ -1,0 +1,629 @@
+"""`turnlane codex`: what it prints, where, and the code it exits with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from typer.testing import CliRunner, Result
+
+from lifecycle import Ask, PrincipalId
+from proxy.cli.codex import on
+from proxy.cli.main import app
+from proxy.codex.files import Disk
+from proxy.codex.place import Place, turn_on
+from proxy.codex.saved import NOTE_NAME
+from proxy.codex.toml_edit import KEY
+from proxy.config.load import load
+from proxy.control.identity import problem_at, problem_with
+from proxy.errors import ConfigError, RoutingError
+from proxy.home.lock import locked
+from proxy.keys import KEYS_NAME, KeyRing
+from proxy.process.serve import serve
+from proxy.runtime import Runtime
+from tests.proxy.codex.kit import URL, WALL, Homes
+from tests.proxy.codex.test_processes import FakeProcess
+
+SECONDS = 20
+BEFORE = b"# mine\n[tui]\n"
+HEALTHY = b'{"service":"turnlane","status":"alive"}'
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Homes:
+    homes = Homes(tmp_path)
+    homes.codex.mkdir()
+    homes.config.write_bytes(BEFORE)
+    return homes
+
+
+def codex(homes: Homes, *arguments: str) -> Result:
+    environment = {
+        "TURNLANE_HOME": str(homes.home),
+        "CODEX_HOME": str(homes.codex),
+        "COLUMNS": "200",
+    }
+    runner = CliRunner(env=environment)
+    return runner.invoke(app, ["codex", *arguments], catch_exceptions=False)
+
+
+def place(homes: Homes, problem: str | None = None, **environment: str) -> Place:
+    """A place whose ports all answer alike."""
+    return Place(
+        home=homes.home,
+        environment={"CODEX_HOME": str(homes.codex), **environment},
+        wall=lambda: WALL,
+        probe=lambda _port: problem,
+    )
+
+
+@contextmanager
+def answering(body: bytes, status: bytes = b"200 OK") -> Iterator[int]:
+    """A listener that gives one answer to one request."""
+    head = b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body)
+
+    def answer(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        with peer:
+            peer.recv(65536)
+            peer.sendall(head + body)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer, args=(listening,))
+        thread.start()
+        yield listening.getsockname()[1]
+        thread.join()
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
+
+
+# On.
+
+
+def test_on_connects_once_turnlane_answers_on_the_port(homes: Homes) -> None:
+    with answering(HEALTHY) as port:
+        done = codex(homes, "on", "--port", str(port))
+
+    assert done.exit_code == 0
+    assert tomllib.loads(homes.config.read_text())[KEY] == f"http://127.0.0.1:{port}/v1"
+    assert str(homes.config) in done.stdout
+
+
+def test_on_refuses_a_port_where_nothing_listens(homes: Homes) -> None:
+    done = codex(homes, "on", "--port", str(closed_port()))
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "no turnlane answers" in done.stderr
+    assert homes.config.read_bytes() == BEFORE
+    assert not (homes.home / NOTE_NAME).exists()
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"hello", b"[]", b'{"service":"other"}', b'{"service":["turnlane"]}', b"\xff"]
+)
+def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
+    with answering(body) as port:
+        problem = problem_at(port)
+
+    assert problem is not None
+    assert "is no turnlane" in problem
+
+
+def test_a_turnlane_that_is_not_well_is_still_one() -> None:
+    with answering(HEALTHY, b"503 Service Unavailable") as port:
+        assert problem_at(port) is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_turnlane_is_asked_at_its_address_or_on_loopback(host: str) -> None:
+    with answering(HEALTHY) as port:
+        assert problem_with(f"http://{host}:{port}") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"), [("[::]", "::1"), ("[::1]", "::1"), ("127.0.0.2", "127.0.0.2")]
+)
+def test_the_address_that_did_not_answer_is_named(host: str, asked: str) -> None:
+    port = closed_port()
+
+    assert f"{asked}:{port}" in (problem_with(f"http://{host}:{port}") or "")
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "x"])
+def test_a_port_that_is_none_is_a_matter_of_usage(port: str, homes: Homes) -> None:
+    assert codex(homes, "on", "--port", port).exit_code == 2
+    assert homes.config.read_bytes() == BEFORE
+
+
+def test_on_with_keys_points_to_show(homes: Homes) -> None:
+    KeyRing(homes.home).add("desk")
+    done = codex(homes, "on")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "turnlane codex show" in done.stderr
+    assert homes.config.read_bytes() == BEFORE
+
+
+def test_on_without_a_running_turnlane_looks_at_the_default_port(homes: Homes) -> None:
+    turn_on(place(homes), None)
+
+    assert tomllib.loads(homes.config.read_text())[KEY] == URL
+
+
+def test_a_codex_home_that_is_not_there_is_not_made(homes: Homes) -> None:
+    wrong = place(homes, CODEX_HOME=str(homes.root / "typo"))
+    with pytest.raises(RoutingError, match="is no directory"):
+        turn_on(wrong, None)
+
+    assert not (homes.root / "typo").exists()
+
+
+def test_nor_is_the_usual_home_of_a_codex_that_was_never_started(homes: Homes) -> None:
+    fresh = place(homes, CODEX_HOME="", HOME=str(homes.root / "user"))
+    (homes.root / "user").mkdir()
+    with pytest.raises(RoutingError, match="start Codex once"):
+        turn_on(fresh, None)
+
+    assert list((homes.root / "user").iterdir()) == []
+
+
+def provided(name: str, url: str) -> str:
+    return f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{url}"\n'
+
+
+def test_on_writes_nothing_that_would_have_no_effect(homes: Homes) -> None:
+    homes.config.write_text(provided("mine", "https://example.invalid/v1"))
+    before = homes.config.read_bytes()
+    with pytest.raises(RoutingError, match=f"model_provider mine decides .* to {URL}"):
+        turn_on(place(homes), None)
+
+    assert homes.config.read_bytes() == before
+    assert not (homes.home / NOTE_NAME).exists()
+
+
+def test_on_has_nothing_to_do_where_a_provider_leads_here(homes: Homes) -> None:
+    homes.config.write_text(provided("mine", URL))
+    before = homes.config.read_bytes()
+
+    assert "already, by model_provider" in turn_on(place(homes), None)
+    assert homes.config.read_bytes() == before
+
+
+def test_on_warns_of_a_profile_and_of_a_turnlane_with_another_home(
+    homes: Homes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    homes.config.write_text('profile = "work"\n')
+
+    assert on(place(homes), None) == 0
+    said = capsys.readouterr().err
+    assert "refuses to start" in said
+    assert f"has another home than {homes.home}" in said
+
+
+def test_keys_that_cannot_be_read_are_said(homes: Homes) -> None:
+    homes.home.mkdir()
+    (homes.home / KEYS_NAME).write_bytes(b"{")
+
+    for command in ("on", "show"):
+        done = codex(homes, command)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert KEYS_NAME in done.stderr
+    with pytest.raises(ConfigError):
+        turn_on(place(homes), None)
+
+
+def test_on_names_the_clients_that_have_to_be_restarted(
+    homes: Homes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = FakeProcess(
+        ["codex", "app-server"],
+        environment={"CODEX_HOME": str(homes.codex)},
+        user=os.getuid(),
+        started=WALL - 1,
+    )
+    code = on(replace(place(homes), walk=lambda: [old]), None)
+    said = capsys.readouterr()
+
+    assert code == 0
+    assert str(homes.config) in said.out
+    assert "older than the routing: restart them" in said.err
+    assert "7 (app-server)" in said.err
+
+
+# Off.
+
+
+def test_off_needs_nothing_that_runs(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    done, again = codex(homes, "off"), codex(homes, "off")
+
+    assert (done.exit_code, again.exit_code) == (0, 0)
+    assert "as it was" in done.stdout
+    assert homes.config.read_bytes() == BEFORE
+
+
+def test_off_works_while_the_home_is_held_and_its_holder_says_nothing(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    with locked(homes.home):
+        done = codex(homes, "off")
+
+    assert done.exit_code == 0
+    assert homes.config.read_bytes() == BEFORE
+
+
+def test_off_says_what_is_to_be_done_by_hand(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    homes.config.write_bytes(homes.config.read_bytes() + b"a = \n")
+    done = codex(homes, "off")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "Remove line 1" in done.stderr
+
+
+def test_off_looks_where_on_wrote_and_not_where_codex_home_is_now(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    other = Homes(homes.root / "other")
+    runner = CliRunner(env={"TURNLANE_HOME": str(homes.home), "CODEX_HOME": str(other.codex)})
+
+    assert runner.invoke(app, ["codex", "off"]).exit_code == 0
+    assert homes.config.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f'# mine\n{KEY} = "{URL}"\n', 2),
+        (provided("turnlane", URL), 1),
+    ],
+)
+def test_off_names_the_line_that_it_did_not_write(text: str, line: int, homes: Homes) -> None:
+    homes.config.write_text(text)
+    done = codex(homes, "off")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"remove line {line} of {homes.config}" in done.stderr
+    assert homes.config.read_text() == text
+
+
+def test_off_names_a_provider_that_is_left_when_the_key_is_put_back(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    text = provided("turnlane", URL)
+    homes.config.write_text(f'{KEY} = "{URL}"\n{text}')
+    done = codex(homes, "off")
+
+    assert done.exit_code == 1
+    assert f"remove line 1 of {homes.config}" in done.stderr
+    assert homes.config.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{KEY} = "https://example.invalid/v1"\n',
+        provided("mine", "http://127.0.0.1:11434/v1"),
+        "",
+        "a = \n",
+    ],
+)
+def test_off_has_nothing_to_say_of_what_leads_elsewhere(text: str, homes: Homes) -> None:
+    homes.config.write_text(text)
+    done = codex(homes, "off")
+
+    assert done.exit_code == 0
+    assert "nothing to put back" in done.stdout
+
+
+@pytest.mark.parametrize("on_first", [True, False])
+def test_off_says_what_to_do_where_the_note_is_none(on_first: bool, homes: Homes) -> None:
+    if on_first:
+        turn_on(place(homes), None)
+    homes.home.mkdir(exist_ok=True)
+    (homes.home / NOTE_NAME).write_bytes(b"{")
+    done = codex(homes, "off")
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"move {homes.home / NOTE_NAME} away" in done.stderr
+    assert (f"remove line 1 of {homes.config}" in done.stderr) is on_first
+
+
+# Show.
+
+
+def shown(homes: Homes) -> dict[str, Any]:
+    done = codex(homes, "show", "--json")
+    assert done.exit_code == 0
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_show_before_on_and_after(homes: Homes) -> None:
+    before = shown(homes)
+    turn_on(place(homes), None)
+    after = shown(homes)
+
+    assert (before["url"], before["note"], before["provider"]) == (None, None, None)
+    assert before["adoption"]["state"] == "not-applicable"
+    assert (after["url"], after["value"]) == (URL, URL)
+    assert after["note"]["agrees"]
+    assert after["note"]["since"] == WALL
+
+
+def test_show_is_for_people_too(homes: Homes) -> None:
+    unconnected = codex(homes, "show").stdout
+    turn_on(place(homes), None)
+    homes.config.write_text(homes.config.read_text() + '[profiles.x]\nmodel_provider = "y"\n')
+    connected = codex(homes, "show").stdout
+
+    assert "Codex goes to  the provider itself" in unconnected
+    assert "note           none" in unconnected
+    assert f"Codex goes to  {URL}" in connected
+    assert f"note           agrees; before, {KEY} was not set" in connected
+    assert "bypass         [profiles.x]" in connected
+    assert "adoption       " in connected
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (f'{KEY} = "https://example.invalid/v1"\n', "which is not there any more"),
+        ("", "which is not there any more"),
+    ],
+)
+def test_show_says_when_the_note_does_not_agree(content: str, problem: str, homes: Homes) -> None:
+    turn_on(place(homes), None)
+    homes.config.write_text(content)
+
+    assert problem in shown(homes)["note"]["problem"]
+    assert problem in codex(homes, "show").stdout
+
+
+def test_show_says_when_codex_home_is_another_one(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    other = Homes(homes.root / "other")
+    runner = CliRunner(env={"TURNLANE_HOME": str(homes.home), "CODEX_HOME": str(other.codex)})
+    said = runner.invoke(app, ["codex", "show"])
+
+    assert said.exit_code == 0
+    assert f"it is about {homes.config}" in said.stdout
+
+
+def test_show_says_what_cannot_be_read(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    homes.config.write_bytes(b"\xff")
+    (homes.home / NOTE_NAME).write_bytes(b"{")
+    said = codex(homes, "show")
+
+    assert said.exit_code == 0
+    assert "UTF-8" in said.stdout
+    assert NOTE_NAME in said.stdout
+    assert "adoption       unknown" in said.stdout
+
+
+def test_show_says_when_on_was_not_finished(homes: Homes) -> None:
+    turn_on(place(homes), None)
+    path = homes.home / NOTE_NAME
+    path.write_text(path.read_text().replace('"done"', '"intent"'))
+
+    assert "not finished" in shown(homes)["note"]["problem"]
+
+
+def test_show_prints_a_provider_when_keys_are_wanted(homes: Homes) -> None:
+    KeyRing(homes.home).add("desk")
+    text = codex(homes, "show").stdout
+    table = tomllib.loads(shown(homes)["provider"])
+    provider = table["model_providers"][table["model_provider"]]
+
+    assert provider["base_url"] == URL
+    assert provider["env_http_headers"] == {"x-turnlane-key": "TURNLANE_KEY"}
+    assert shown(homes)["provider"].rstrip() in text
+
+
+# Around a turnlane that serves.
+
+
+class WatchedDisk(Disk):
+    """Tells what the configuration became, each time that it is replaced."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self._token = trio.lowlevel.current_trio_token()
+        self._tell, self.contents = trio.open_memory_channel[bytes](9)
+
+    def replace(self, fresh: Path, path: Path) -> None:
+        super().replace(fresh, path)
+        if path == self._config:
+            self._token.run_sync_soon(self._tell.send_nowait, path.read_bytes())
+
+
+class Heard(logging.Handler):
+    """Sets an event at the first error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.text = ""
+        self.heard = trio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text += record.getMessage()
+        self.heard.set()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("turnlane")
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(logging.NOTSET)
+
+
+async def serving(nursery: trio.Nursery, homes: Homes, where: Place | None = None) -> Runtime:
+    flags: dict[str, dict[str, object]] = {"server": {"port": 0}}
+    config = load(None, {"TURNLANE_HOME": str(homes.home)}, flags)
+    running: Runtime = await nursery.start(partial(serve, config, lambda _url: None, codex=where))
+    return running
+
+
+async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None) -> None:
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            running = await serving(nursery, homes)
+            done = await trio.to_thread.run_sync(codex, homes, "on")
+            seen = await trio.to_thread.run_sync(shown, homes)
+            running.admission.close_door(SECONDS)
+    after = shown(homes)
+
+    assert done.exit_code == 0
+    assert seen["url"] not in {None, URL}
+    assert seen["note"]["agrees"]
+    assert seen["adoption"]["state"] != "not-applicable"
+    assert after["url"] == seen["url"]
+
+
+async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet: None) -> None:
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            running = await serving(nursery, homes)
+            await trio.to_thread.run_sync(codex, homes, "on")
+            before = await trio.to_thread.run_sync(shown, homes)
+            said = await trio.to_thread.run_sync(codex, homes, "show")
+            KeyRing(homes.home).add("desk")
+            after = await trio.to_thread.run_sync(shown, homes)
+            running.admission.close_door(SECONDS)
+
+    assert (before["way"], before["serving"]) == ("here", True)
+    assert "which means    it goes through turnlane\n" in said.stdout
+    assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
+
+
+def test_show_says_that_codex_refuses_a_profile(homes: Homes) -> None:
+    homes.config.write_text('profile = "work"\n')
+
+    assert "profile        'work': Codex 0.171 refuses" in codex(homes, "show").stdout
+
+
+def test_show_says_that_nobody_serves(homes: Homes) -> None:
+    turn_on(place(homes), closed_port())
+    seen = shown(homes)
+
+    assert (seen["way"], seen["answered"], seen["serving"]) == ("nobody", "nobody", False)
+    assert "where no turnlane answers" in codex(homes, "show").stdout
+
+
+async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
+    homes: Homes, nursery: trio.Nursery, quiet: None
+) -> None:
+    disk = WatchedDisk(homes.config)
+    where = replace(place(homes), files=disk, probe=problem_at)
+    with trio.fail_after(SECONDS):
+        running = await serving(nursery, homes, where)
+        connected = await disk.contents.receive()
+        async with running.admission.lease(Ask(principal=PrincipalId("local"))):
+            running.admission.close_door(SECONDS)
+            put_back = await disk.contents.receive()
+
+    assert tomllib.loads(connected.decode())[KEY].startswith("http://127.0.0.1:")
+    assert put_back == BEFORE
+
+
+async def test_serve_puts_codex_back_when_it_is_ended_at_once(homes: Homes, quiet: None) -> None:
+    disk = WatchedDisk(homes.config)
+    with trio.fail_after(SECONDS):
+        async with trio.open_nursery() as nursery:
+            await serving(nursery, homes, replace(place(homes), files=disk))
+            await disk.contents.receive()
+            nursery.cancel_scope.cancel()
+
+    assert homes.config.read_bytes() == BEFORE
+
+
+@pytest.mark.parametrize("connected", [True, False])
+async def test_serve_settles_at_its_start_what_a_kill_left(
+    connected: bool, homes: Homes, nursery: trio.Nursery, quiet: None
+) -> None:
+    """It cannot connect this time: what is seen is what it found, settled."""
+    turn_on(place(homes), None)
+    note = homes.home / NOTE_NAME
+    if not connected:
+        note.write_text(note.read_text().replace('"done"', '"intent"'))
+    with trio.fail_after(SECONDS), heard() as errors:
+        await serving(nursery, homes, place(homes, problem="nothing answers"))
+        await errors.heard.wait()
+
+    assert (homes.config.read_bytes() != BEFORE) is connected
+    assert "nothing answers" in errors.text
+
+
+async def test_serve_goes_on_when_codex_cannot_be_connected(
+    homes: Homes, nursery: trio.Nursery, quiet: None
+) -> None:
+    homes.config.write_bytes(b"a = \n")
+    with trio.fail_after(SECONDS), heard() as errors:
+        running = await serving(nursery, homes, place(homes))
+        await errors.heard.wait()
+
+    assert "Codex is not connected" in errors.text
+    assert not running.admission.draining
+    assert homes.config.read_bytes() == b"a = \n"
+
+
+async def test_serve_says_what_it_cannot_put_back_and_ends_all_the_same(
+    homes: Homes, quiet: None
+) -> None:
+    disk = WatchedDisk(homes.config)
+    with trio.fail_after(SECONDS), heard() as errors:
+        async with trio.open_nursery() as nursery:
+            await serving(nursery, homes, replace(place(homes), files=disk))
+            connected = await disk.contents.receive()
+            homes.config.write_bytes(connected + b"a = \n")
+            nursery.cancel_scope.cancel()
+
+    assert "Remove line 1" in errors.text
+
+
+async def test_serve_leaves_another_configuration_alone(homes: Homes, quiet: None) -> None:
+    other = Homes(homes.root / "other")
+    other.codex.mkdir(parents=True)
+    turn_on(place(homes), None)
+    with trio.fail_after(SECONDS), heard() as errors:
+        async with trio.open_nursery() as nursery:
+            await serving(nursery, homes, place(homes, CODEX_HOME=str(other.codex)))
+            await errors.heard.wait()
+            nursery.cancel_scope.cancel()
+
+    assert f"{homes.config} is connected" in errors.text
+    assert URL.encode() in homes.config.read_bytes()
+
+
+async def test_a_note_that_is_none_does_not_keep_serve_from_starting(
+    homes: Homes, nursery: trio.Nursery, quiet: None
+) -> None:
+    homes.home.mkdir()
+    (homes.home / NOTE_NAME).write_bytes(b"{")
+    with trio.fail_after(SECONDS), heard() as errors:
+        await serving(nursery, homes, place(homes))
+
+    assert NOTE_NAME in errors.text
+
+
+@contextmanager
+def heard() -> Iterator[Heard]:
+    handler = Heard()
+    logging.getLogger("turnlane").addHandler(handler)
+    yield handler
+    logging.getLogger("turnlane").removeHandler(handler)

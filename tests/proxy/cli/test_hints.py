@@ -1,0 +1,95 @@
+"""Ready: what the one who started turnlane is told about Codex."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.cli.hints import advice, called
+from proxy.codex.files import Disk
+from proxy.codex.saved import Note, keep_note
+from proxy.keys import KeyRing
+
+URL = "http://127.0.0.1:10110"
+USER = {"HOME": "/home/user"}
+
+
+def note(value: str) -> Note:
+    return Note(
+        config="/c",
+        target="/c",
+        original=None,
+        previous=None,
+        value=value,
+        written_sha256="",
+        wall=0.0,
+        phase="done",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        (USER, " ~/.codex/config.toml;"),
+        (USER | {"CODEX_HOME": "/elsewhere"}, " /elsewhere/config.toml;"),
+    ],
+)
+def test_the_file_is_the_one_that_codex_reads(
+    environment: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    said = advice(URL, tmp_path, environment, ".venv/bin/turnlane")
+
+    assert "`.venv/bin/turnlane codex on`" in said
+    assert named in said
+    assert f'openai_base_url = "{URL}/v1"' in said
+
+
+@pytest.mark.parametrize(
+    ("url", "line", "command"),
+    [
+        ("http://0.0.0.0:7", "http://127.0.0.1:7/v1", True),
+        ("http://[::]:7", "http://127.0.0.1:7/v1", True),
+        ("http://[::1]:7", "http://[::1]:7/v1", False),
+        ("http://127.0.0.2:7", "http://127.0.0.2:7/v1", False),
+    ],
+)
+def test_the_command_is_advised_where_what_it_writes_is_heard(
+    url: str, line: str, command: bool, tmp_path: Path
+) -> None:
+    said = advice(url, tmp_path, USER, "turnlane")
+
+    assert f'"{line}"' in said
+    assert ("codex on" in said) is command
+
+
+@pytest.mark.parametrize(("value", "connected"), [(f"{URL}/v1", True), (f"{URL}1/v1", False)])
+def test_a_codex_that_points_here_is_not_to_be_connected(
+    value: str, connected: bool, tmp_path: Path
+) -> None:
+    keep_note(Disk(), tmp_path, note(value))
+    said = advice(URL, tmp_path, USER, "turnlane")
+
+    assert ("Codex is connected" in said) is connected
+    assert ("To connect Codex" in said) is not connected
+
+
+def test_with_keys_the_provider_is_shown_by_a_command(tmp_path: Path) -> None:
+    KeyRing(tmp_path).add("desk")
+    said = advice(URL, tmp_path, USER, "turnlane")
+
+    assert "`turnlane codex show`" in said
+    assert "openai_base_url" not in said
+
+
+@pytest.mark.parametrize(
+    ("program", "found", "expected"),
+    [
+        (".venv/bin/turnlane", None, ".venv/bin/turnlane"),
+        (".venv/bin/turnlane", "/usr/bin/turnlane", ".venv/bin/turnlane"),
+        ("/usr/bin/turnlane", "/usr/bin/turnlane", "turnlane"),
+        ("/x/proxy/__main__.py", None, "turnlane"),
+    ],
+)
+def test_turnlane_is_called_as_it_was(program: str, found: str | None, expected: str) -> None:
+    assert called(program, found) == expected

@@ -1,0 +1,620 @@
+"""Codex is pointed at turnlane and put back, whatever stood there and wherever a kill falls."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proxy.codex.connect import connect, settle
+from proxy.codex.files import MOST_BYTES, Disk
+from proxy.codex.saved import NOTE_NAME, read_note
+from proxy.codex.toml_edit import KEY
+from proxy.errors import RoutingError
+from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
+from tests.testkit.users import as_somebody
+
+TABLES = b"""#:schema https://example.invalid/config.json
+# The model that I like.
+model = "gpt-5.5"   # this one
+
+[projects."/home/user/work"]
+trust_level = "trusted"
+"""
+ONLY_TABLES = b"# about history\n[history]\npersistence = 'none'\n\n[[hooks]]\nname = 'a'\n"
+CRLF = b'model = "gpt-5.5"\r\n\r\n[history]\r\npersistence = "none"\r\n'
+WITH_BOM = b'\xef\xbb\xbfmodel = "gpt-5.5"\n'
+NO_LAST_NEWLINE = b'[history]\npersistence = "none"'
+PREVIOUS = b'# mine\nopenai_base_url = "https://example.invalid/v1" # a gateway\n[a]\nb = 1.50\n'
+QUOTED = b"\"openai_base_url\"   =   'https://example.invalid/v1'\nmodel = 'm'\n"
+
+Prepare = Callable[[Homes], None]
+
+
+def plain(content: bytes, mode: int = 0o644) -> Prepare:
+    def prepare(homes: Homes) -> None:
+        homes.codex.mkdir()
+        homes.config.write_bytes(content)
+        homes.config.chmod(mode)
+
+    return prepare
+
+
+def no_file(homes: Homes) -> None:
+    homes.codex.mkdir()
+
+
+def no_directory(_homes: Homes) -> None:
+    pass
+
+
+def linked(homes: Homes) -> None:
+    """As those keep it who have their settings in a repository."""
+    homes.codex.mkdir()
+    (homes.root / "dotfiles").mkdir()
+    (homes.root / "dotfiles" / "codex.toml").write_bytes(TABLES)
+    homes.config.symlink_to(Path("..") / "dotfiles" / "codex.toml")
+
+
+def linked_to_nothing(homes: Homes) -> None:
+    homes.codex.mkdir()
+    (homes.root / "dotfiles").mkdir()
+    homes.config.symlink_to(homes.root / "dotfiles" / "codex.toml")
+
+
+FILES: dict[str, Prepare] = {
+    "comments and tables": plain(TABLES),
+    "only tables": plain(ONLY_TABLES),
+    "empty": plain(b""),
+    "none": no_file,
+    "no directory": no_directory,
+    "read-only": plain(TABLES, 0o444),
+    "private": plain(TABLES, 0o600),
+    "link": linked,
+    "link to nothing": linked_to_nothing,
+    "CRLF": plain(CRLF),
+    "byte order mark": plain(WITH_BOM),
+    "no last newline": plain(NO_LAST_NEWLINE),
+    "previous value": plain(PREVIOUS),
+    "previous value, quoted": plain(QUOTED),
+}
+
+
+FEW = {name: FILES[name] for name in ("comments and tables", "none", "link", "previous value")}
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Homes:
+    return Homes(tmp_path)
+
+
+@pytest.fixture(params=list(FILES.values()), ids=list(FILES))
+def prepared(request: pytest.FixtureRequest, homes: Homes) -> Homes:
+    request.param(homes)
+    return homes
+
+
+# On and off.
+
+
+def test_on_sets_the_root_key_and_nothing_else(prepared: Homes) -> None:
+    files = prepared.everything()
+    before = tomllib.loads(read(prepared.config).removeprefix("\ufeff"))
+    prepared.on()
+    after = tomllib.loads(read(prepared.config).removeprefix("\ufeff"))
+
+    assert after == {**before, KEY: URL}
+    assert set(prepared.everything()) - set(files) <= {"codex/config.toml", "dotfiles/codex.toml"}
+
+
+def test_on_keeps_every_line_that_was_there(prepared: Homes) -> None:
+    before = read(prepared.config).splitlines(keepends=True)
+    prepared.on()
+    after = read(prepared.config).splitlines(keepends=True)
+
+    kept = [line for line in before if KEY not in line]
+    assert [line.lstrip("\ufeff") for line in after if KEY not in line] == [
+        line.lstrip("\ufeff") for line in kept
+    ]
+
+
+def test_on_keeps_mode_and_link_and_makes_new_files_private(prepared: Homes) -> None:
+    before = prepared.everything()
+    prepared.on()
+    after = prepared.everything()
+
+    for name, (mode, content) in after.items():
+        expected = before.get(name, (0o600, b""))
+        assert mode == expected[0], name
+        assert isinstance(content, str) == isinstance(expected[1], str), name
+    assert (prepared.home / NOTE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_off_leaves_everything_as_it_was(prepared: Homes) -> None:
+    before = prepared.everything()
+    prepared.on()
+    assert prepared.everything() != before
+    prepared.off()
+
+    assert prepared.everything() == before
+    assert prepared.left_behind() == set()
+
+
+def test_on_and_off_may_be_said_twice(prepared: Homes) -> None:
+    before = prepared.everything()
+    prepared.on()
+    first, note = prepared.everything(), read_note(Disk(), prepared.home)
+    again = prepared.on()
+    second, same = prepared.everything(), read_note(Disk(), prepared.home)
+    prepared.off()
+    off_again = prepared.off()
+
+    assert (second, same) == (first, note)
+    assert "already" in again
+    assert "nothing to put back" in off_again
+    assert prepared.everything() == before
+
+
+def test_another_port_takes_the_place_of_the_first(prepared: Homes) -> None:
+    before = prepared.everything()
+    prepared.on()
+    prepared.on(value=OTHER_URL)
+
+    assert tomllib.loads(read(prepared.config).removeprefix("\ufeff"))[KEY] == OTHER_URL
+    prepared.off()
+    assert prepared.everything() == before
+
+
+def test_a_directive_for_editors_stays_the_first_line(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+
+    assert read(homes.config).splitlines()[:2] == [
+        "#:schema https://example.invalid/config.json",
+        f'{KEY} = "{URL}"',
+    ]
+
+
+def test_off_without_on_makes_no_file(homes: Homes) -> None:
+    assert "nothing to put back" in homes.off()
+    assert list(homes.root.iterdir()) == []
+
+
+# A kill at any step.
+
+
+def steps_of(act: Callable[[Homes, FragileDisk], object], homes: Homes) -> int:
+    disk = FragileDisk()
+    act(homes, disk)
+    return disk.steps
+
+
+def test_after_a_kill_at_any_step_of_on_off_restores_all(tmp_path: Path) -> None:
+    for name, prepare in FILES.items():
+        dry = made(tmp_path / f"{name} dry", prepare)
+        for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
+            homes = made(tmp_path / f"{name} {step}", prepare)
+            before = homes.everything()
+            with pytest.raises(Killed):
+                homes.on(FragileDisk(last=step))
+            homes.off()
+
+            assert homes.everything() == before, (name, step)
+            assert homes.left_behind() == set(), (name, step)
+
+
+def test_after_a_kill_at_any_step_of_off_off_restores_all(tmp_path: Path) -> None:
+    for name, prepare in FILES.items():
+        dry = made(tmp_path / f"{name} dry", prepare)
+        dry.on()
+        for step in range(steps_of(lambda homes, disk: homes.off(disk), dry)):
+            homes = made(tmp_path / f"{name} {step}", prepare)
+            before = homes.everything()
+            homes.on()
+            with pytest.raises(Killed):
+                homes.off(FragileDisk(last=step))
+            homes.off()
+
+            assert homes.everything() == before, (name, step)
+            assert homes.left_behind() == set(), (name, step)
+
+
+@pytest.mark.parametrize("value", [URL, OTHER_URL])
+def test_after_a_kill_at_any_step_of_on_the_next_on_works_and_off_restores_all(
+    value: str, tmp_path: Path
+) -> None:
+    for name, prepare in FEW.items():
+        dry = made(tmp_path / f"{name} dry", prepare)
+        for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
+            homes = made(tmp_path / f"{name} {step}", prepare)
+            before = homes.everything()
+            with pytest.raises(Killed):
+                homes.on(FragileDisk(last=step))
+            homes.on(value=value)
+            note = read_note(Disk(), homes.home)
+
+            assert tomllib.loads(read(homes.config).removeprefix("\ufeff"))[KEY] == value
+            assert note is not None
+            assert (note.value, note.phase) == (value, "done"), (name, step)
+            homes.off()
+            assert homes.everything() == before, (name, step)
+
+
+def test_after_a_kill_at_any_step_of_a_change_of_port_off_restores_all(tmp_path: Path) -> None:
+    for name, prepare in FEW.items():
+        dry = made(tmp_path / f"{name} dry", prepare)
+        dry.on()
+        for step in range(steps_of(lambda homes, disk: homes.on(disk, OTHER_URL), dry)):
+            homes = made(tmp_path / f"{name} {step}", prepare)
+            before = homes.everything()
+            homes.on()
+            with pytest.raises(Killed):
+                homes.on(FragileDisk(last=step), OTHER_URL)
+            homes.off()
+
+            assert homes.everything() == before, (name, step)
+
+
+def test_the_next_serve_settles_what_was_begun_and_leaves_what_is_done(tmp_path: Path) -> None:
+    dry = made(tmp_path / "dry", plain(TABLES))
+    seen: set[str | None] = set()
+    for step in range(steps_of(lambda homes, disk: homes.on(disk), dry) + 1):
+        homes = made(tmp_path / str(step), plain(TABLES))
+        before = homes.everything()
+        try:
+            homes.on(FragileDisk(last=step))
+        except Killed:
+            settle(Disk(), homes.home)
+        note = read_note(Disk(), homes.home)
+        seen.add(None if note is None else note.phase)
+
+        assert (homes.everything() == before) == (note is None), step
+    assert seen == {None, "done"}
+
+
+def made(root: Path, prepare: Prepare) -> Homes:
+    root.mkdir()
+    homes = Homes(root)
+    prepare(homes)
+    return homes
+
+
+# A disk that fails.
+
+
+@pytest.mark.parametrize("prepare", [plain(TABLES), no_file, linked, plain(PREVIOUS)])
+def test_a_step_that_fails_leaves_nothing_changed(prepare: Prepare, tmp_path: Path) -> None:
+    dry = made(tmp_path / "dry", prepare)
+    for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
+        homes = made(tmp_path / str(step), prepare)
+        before = homes.everything()
+        full = FragileDisk(last=step, failure=lambda: OSError("the disk is full"))
+        with pytest.raises(RoutingError, match="the disk is full"):
+            homes.on(full)
+
+        assert read(homes.config).count(URL) == 0
+        homes.off()
+        assert homes.everything() == before
+
+
+def test_a_directory_that_may_not_be_written_is_left_alone(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    before = homes.everything()
+
+    class Denied(Disk):
+        def write_beside(self, path: Path, content: bytes, *, like: bool) -> Path:
+            if path == homes.config:
+                raise PermissionError(13, "Permission denied", str(path))
+            return super().write_beside(path, content, like=like)
+
+    with pytest.raises(RoutingError, match="Permission denied"):
+        homes.on(Denied())
+
+    assert homes.everything() == before
+    assert homes.left_behind() == set()
+
+
+def test_a_directory_without_write_permission_is_left_alone() -> None:
+    with as_somebody() as root:
+        homes = Homes(root)
+        plain(TABLES)(homes)
+        homes.codex.chmod(0o500)
+        with pytest.raises(RoutingError, match=r"nothing can be written in .*codex;"):
+            homes.on()
+        homes.codex.chmod(0o700)
+
+        assert homes.config.read_bytes() == TABLES
+        assert homes.left_behind() == set()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_a_file_that_root_edits_stays_its_owners(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    os.chown(homes.config, 12345, 12345)
+    homes.on()
+    owner = homes.config.stat()
+    homes.off()
+
+    assert (owner.st_uid, owner.st_gid) == (12345, 12345)
+    assert homes.config.stat().st_uid == 12345
+
+
+def test_a_file_that_changes_at_the_same_moment_is_not_overwritten(homes: Homes) -> None:
+    plain(TABLES)(homes)
+
+    class Busy(Disk):
+        def write_beside(self, path: Path, content: bytes, *, like: bool) -> Path:
+            if path == homes.config:
+                homes.config.write_bytes(TABLES + b"[a]\n")
+            return super().write_beside(path, content, like=like)
+
+    with pytest.raises(RoutingError, match="at the same moment"):
+        homes.on(Busy())
+
+    assert homes.config.read_bytes() == TABLES + b"[a]\n"
+    assert homes.left_behind() == set()
+    assert [path.name for path in homes.codex.iterdir()] == ["config.toml"]
+
+
+def test_what_is_no_file_is_not_touched(homes: Homes) -> None:
+    homes.config.mkdir(parents=True)
+
+    with pytest.raises(RoutingError, match="no plain file"):
+        homes.on()
+
+
+def test_what_is_too_large_to_be_a_configuration_is_not_touched(homes: Homes) -> None:
+    plain(b"#" * (MOST_BYTES + 1))(homes)
+
+    with pytest.raises(RoutingError, match="more than"):
+        homes.on()
+
+
+def test_a_path_that_cannot_be_noted_is_refused(homes: Homes) -> None:
+    config = homes.root / "c\udcff" / "config.toml"
+
+    with pytest.raises(RoutingError, match="not UTF-8"):
+        connect(Disk(), homes.home, config, URL, lambda: WALL)
+    assert homes.left_behind() == set()
+
+
+# A file that is no TOML.
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"model = \n", "Invalid value"),
+        (b'model = "\xff"\n', "UTF-8"),
+        (b"openai_base_url = 1\n", "no string"),
+        (b"a = " + b"[" * 100_000, "recursion"),
+    ],
+)
+def test_what_cannot_be_read_is_left_as_it_is(content: bytes, why: str, homes: Homes) -> None:
+    plain(content)(homes)
+    before = homes.everything()
+    with pytest.raises(RoutingError, match=why):
+        homes.on()
+
+    assert homes.everything() == before
+    assert homes.left_behind() == set()
+
+
+def test_a_file_that_became_unreadable_is_left_with_the_line_to_remove(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    broken = homes.config.read_bytes() + b"model = \n"
+    homes.config.write_bytes(broken)
+    with pytest.raises(RoutingError, match=f"Remove line 2, the one with {URL}") as refused:
+        homes.off()
+
+    assert "before, it was" not in str(refused.value)
+    assert homes.config.read_bytes() == broken
+    assert NOTE_NAME in homes.left_behind()
+    by_hand = b"".join(x for x in broken.splitlines(keepends=True) if URL.encode() not in x)
+    homes.config.write_bytes(by_hand)
+    homes.off()
+    assert homes.config.read_bytes() == by_hand
+    assert homes.left_behind() == set()
+
+
+def test_what_is_to_be_put_back_by_hand_is_named(homes: Homes) -> None:
+    plain(PREVIOUS)(homes)
+    homes.on()
+    homes.config.write_bytes(homes.config.read_bytes() + b"\xff")
+
+    with pytest.raises(RoutingError, match=r"before, it was .*example\.invalid"):
+        homes.off()
+
+
+# A file that somebody else has written since.
+
+
+def test_a_file_the_client_wrote_anew_without_comments_loses_only_our_value(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    anew = f'model = "gpt-6"\n{KEY} = "{URL}"\n\n[projects."/home/user/other"]\ntrust_level = "t"\n'
+    homes.config.write_text(anew)
+    said = homes.off()
+
+    assert read(homes.config) == anew.replace(f'{KEY} = "{URL}"\n', "")
+    assert "changed meanwhile" in said
+    assert homes.left_behind() == set()
+
+
+def test_a_file_the_client_wrote_anew_has_the_previous_value_again(homes: Homes) -> None:
+    plain(PREVIOUS)(homes)
+    homes.on()
+    homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
+    homes.off()
+
+    assert read(homes.config) == f'{KEY} = "https://example.invalid/v1"\nmodel = "gpt-6"\n'
+
+
+def test_after_a_kill_at_any_step_of_off_a_file_written_anew_loses_only_our_value(
+    tmp_path: Path,
+) -> None:
+    anew = f'{KEY} = "{URL}"\nmodel = "gpt-6"\n'
+    for prepare, left in (
+        (plain(TABLES), ""),
+        (no_file, ""),
+        (linked, ""),
+        (plain(PREVIOUS), f'{KEY} = "https://example.invalid/v1"\n'),
+    ):
+        root = tmp_path / str(id(prepare))
+        root.mkdir()
+        dry = made(root / "dry", prepare)
+        dry.on()
+        dry.config.write_text(anew)
+        for step in range(steps_of(lambda homes, disk: homes.off(disk), dry)):
+            homes = made(root / str(step), prepare)
+            homes.on()
+            homes.config.write_text(anew)
+            with pytest.raises(Killed):
+                homes.off(FragileDisk(last=step))
+            homes.off()
+
+            assert read(homes.config) == f'{left}model = "gpt-6"\n'
+            assert homes.left_behind() == set()
+
+
+def test_a_client_that_replaced_the_link_by_a_file_has_both_put_back(homes: Homes) -> None:
+    linked(homes)
+    homes.on()
+    homes.config.unlink()
+    homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
+    homes.off()
+
+    assert read(homes.config) == 'model = "gpt-6"\n'
+    assert (homes.root / "dotfiles" / "codex.toml").read_bytes() == TABLES
+
+
+def test_a_value_the_user_chose_himself_is_left_and_said(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.write_text(f'{KEY} = "https://example.invalid/v2"\n')
+    said = homes.off()
+
+    assert read(homes.config) == f'{KEY} = "https://example.invalid/v2"\n'
+    assert "https://example.invalid/v2" in said
+    assert homes.left_behind() == set()
+
+
+def test_on_does_not_take_an_unreadable_file_for_its_own(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.write_bytes(b"a = \n")
+    with pytest.raises(RoutingError, match="left as it is"):
+        homes.on()
+
+    assert homes.config.read_bytes() == b"a = \n"
+
+
+def test_a_value_that_was_taken_out_stays_out_and_on_starts_anew(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.write_text('model = "gpt-6"\n')
+    homes.on()
+    homes.off()
+
+    assert read(homes.config) == 'model = "gpt-6"\n'
+
+
+def test_a_file_that_was_removed_stays_away(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.unlink()
+
+    assert "is gone" in homes.off()
+    assert homes.everything() == {}
+
+
+def test_our_value_written_by_hand_before_on_stays_and_is_said(homes: Homes) -> None:
+    plain(f'{KEY} = "{URL}"\n'.encode())(homes)
+    homes.on()
+    homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
+    said = homes.off()
+
+    assert read(homes.config) == f'{KEY} = "{URL}"\nmodel = "gpt-6"\n'
+    assert f"its own {KEY} = '{URL}'" in said
+
+
+def test_a_file_made_by_on_and_filled_by_the_client_is_not_removed(homes: Homes) -> None:
+    no_file(homes)
+    homes.on()
+    homes.config.write_text(read(homes.config) + "[tui]\n")
+    homes.off()
+
+    assert read(homes.config) == "[tui]\n"
+
+
+def test_a_mode_that_was_changed_since_is_kept(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    homes.config.chmod(0o640)
+    homes.off()
+
+    assert homes.everything() == {"codex/config.toml": (0o640, TABLES)}
+
+
+# The note.
+
+
+def test_one_home_connects_one_configuration(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    other = homes.root / "other" / "config.toml"
+    with pytest.raises(RoutingError, match=str(homes.config)):
+        connect(Disk(), homes.home, other, URL, lambda: WALL)
+
+    assert not other.exists()
+
+
+def test_the_note_has_what_stood_there_and_when_it_was_changed(homes: Homes) -> None:
+    plain(PREVIOUS)(homes)
+    homes.on()
+    note = read_note(Disk(), homes.home)
+
+    assert note is not None
+    assert (note.original, note.previous) == (PREVIOUS, "https://example.invalid/v1")
+    assert (note.value, note.wall, note.phase) == (URL, WALL, "done")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 100_000])
+def test_a_note_that_is_none_is_named_and_nothing_is_touched(content: bytes, homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    before = homes.everything()
+    (homes.home / NOTE_NAME).write_bytes(content)
+    for act in (homes.on, homes.off):
+        with pytest.raises(RoutingError, match=NOTE_NAME):
+            act()
+
+    assert homes.everything() == before
+    assert (homes.home / NOTE_NAME).read_bytes() == content
+
+
+def test_a_note_survives_a_turnlane_that_knows_more(homes: Homes) -> None:
+    plain(TABLES)(homes)
+    homes.on()
+    path = homes.home / NOTE_NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), "more": 1}))
+    homes.off()
+
+    assert homes.config.read_bytes() == TABLES
+
+
+def test_a_home_that_cannot_be_one_is_said(homes: Homes) -> None:
+    homes.home.write_text("a file")
+
+    for act in (homes.on, homes.off):
+        with pytest.raises(RoutingError):
+            act()
+
+
+def read(path: Path) -> str:
+    return path.read_bytes().decode() if path.exists() else ""

@@ -1,0 +1,144 @@
+"""Where Codex ends up, and what is said and advised about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.codex.destination import Course, Sight, Way, course, look_at, needs_asking
+from proxy.codex.files import Disk
+from proxy.codex.reading import Reading, read_config
+from proxy.codex.toml_edit import KEY
+from proxy.control.identity import Answerer, answerer_at
+from proxy.keys import KEYS_NAME, KeyRing
+from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
+from tests.proxy.codex.kit import OTHER_URL, URL, Homes
+
+HERE = URL.removesuffix("/v1")
+FAR = "https://example.invalid/v1"
+T, X, N = Answerer.TURNLANE, Answerer.OTHER, Answerer.NOBODY
+
+
+def root(url: str) -> Reading:
+    return read_config(f'{KEY} = "{url}"'.encode(), {})
+
+
+def provider(name: str, url: str) -> Reading:
+    text = f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{url}"\n'
+    return read_config(text.encode(), {})
+
+
+@pytest.mark.parametrize(
+    ("sight", "way", "mend"),
+    [
+        (Sight(reading=root(URL), here=HERE), Way.HERE, None),
+        (Sight(reading=root(URL), here=HERE, keys=True), Way.NO_KEY, "turnlane codex show"),
+        (Sight(reading=provider("x", URL), here=HERE, keys=True), Way.HERE, None),
+        (Sight(reading=root(URL), held=True, answered=T), Way.HERE, None),
+        (
+            Sight(reading=root(OTHER_URL), here=HERE, answered=N),
+            Way.NOBODY,
+            "turnlane codex on, or turnlane codex off",
+        ),
+        (
+            Sight(reading=root(OTHER_URL), here=HERE, answered=N, keys=True),
+            Way.NOBODY,
+            "turnlane codex show, or turnlane codex off",
+        ),
+        (
+            Sight(reading=root(OTHER_URL), answered=N),
+            Way.NOBODY,
+            "turnlane serve --port 10111, or turnlane codex off",
+        ),
+        (
+            Sight(reading=provider("turnlane", URL), answered=N),
+            Way.NOBODY,
+            "turnlane serve --port 10110, or turnlane codex off",
+        ),
+        (Sight(reading=root(URL), held=True, answered=N), Way.NOBODY, "turnlane codex off"),
+        (Sight(reading=root(URL), answered=T), Way.ANOTHER, "set TURNLANE_HOME to its home"),
+        (
+            Sight(reading=root(OTHER_URL), here=HERE, answered=T),
+            Way.ANOTHER,
+            "turnlane codex on",
+        ),
+        (Sight(reading=provider("x", OTHER_URL), answered=N), Way.PROVIDER, "turnlane codex show"),
+        (Sight(reading=provider("x", OTHER_URL), answered=X), Way.PROVIDER, "turnlane codex show"),
+        (Sight(reading=provider("x", FAR), here=HERE), Way.PROVIDER, "turnlane codex show"),
+        (Sight(reading=root(OTHER_URL), here=HERE, answered=X), Way.ELSEWHERE, "turnlane codex on"),
+        (Sight(reading=root(FAR), here=HERE, keys=True), Way.ELSEWHERE, "turnlane codex show"),
+        (Sight(reading=Reading()), Way.ELSEWHERE, "turnlane serve --codex"),
+        (Sight(reading=Reading(), keys=True), Way.ELSEWHERE, "turnlane codex show"),
+        (
+            Sight(reading=root("http://127.0.0.1/v1"), answered=N),
+            Way.NOBODY,
+            "turnlane serve --port 80, or turnlane codex off",
+        ),
+        (Sight(reading=Reading(problem="broken")), Way.UNREADABLE, None),
+    ],
+)
+def test_each_way_has_what_helps(sight: Sight, way: Way, mend: str | None) -> None:
+    found = course(sight)
+
+    assert (found.way, found.mend) == (way, mend)
+    assert found.said != ""
+
+
+def look(homes: Homes, answered: Answerer = N, *, hung: bool = False) -> tuple[Course, list[str]]:
+    asked: list[str] = []
+
+    def asks(url: str) -> Answerer:
+        asked.append(url)
+        return answered
+
+    seen = look_at(Disk(), homes.home, homes.codex, here=None, held=hung, hung=hung, asks=asks)
+    return course(seen), asked
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Homes:
+    homes = Homes(tmp_path)
+    homes.codex.mkdir()
+    return homes
+
+
+def test_what_turnlane_wrote_counts_even_where_another_program_answers_now(homes: Homes) -> None:
+    homes.on()
+    found, asked = look(homes, X)
+
+    assert (found.way, found.mend, asked) == (Way.NOBODY, "turnlane codex off", [URL])
+    assert "is no turnlane" in found.said
+
+
+def test_one_that_did_not_answer_is_not_asked_again(homes: Homes) -> None:
+    homes.on()
+    found, asked = look(homes, T, hung=True)
+
+    assert (found.way, asked) == (Way.NOBODY, [])
+
+
+def test_only_who_is_on_this_machine_is_asked(homes: Homes) -> None:
+    homes.config.write_text(f'{KEY} = "{FAR}"\n')
+
+    assert look(homes)[1] == []
+    assert not needs_asking(Sight(reading=root(URL), here=HERE))
+
+
+def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
+    KeyRing(homes.home).add("desk")
+    (homes.home / KEYS_NAME).write_bytes(b"{")
+
+    assert look(homes)[0].way is Way.ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("body", "answerer"), [(HEALTHY, T), (b"hello", X), (b'{"service":"other"}', X)]
+)
+def test_who_answers_is_known_by_what_is_answered(body: bytes, answerer: Answerer) -> None:
+    with answering(body) as port:
+        assert answerer_at(f"http://127.0.0.1:{port}/v1") is answerer
+
+
+def test_nobody_answers_where_nobody_listens() -> None:
+    assert answerer_at(f"http://127.0.0.1:{closed_port()}/v1") is N

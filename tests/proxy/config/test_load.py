@@ -1,0 +1,462 @@
+"""Config: every default works, and whatever is wrong is named as the operator wrote it."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from lifecycle import Limits, Overlap, WorkflowLimits
+from proxy.accounts.route import Routing
+from proxy.config.load import Config, home, load
+from proxy.config.settings import Client, Server, UpstreamSettings
+from proxy.errors import ConfigError
+from proxy.runtime import inspect_accounts
+
+SECTIONS: Mapping[str, type] = {
+    "server": Server,
+    "client": Client,
+    "upstream": UpstreamSettings,
+    "workflow": WorkflowLimits,
+    "routing": Routing,
+}
+LIMITS = {
+    "turns.limit": "turns",
+    "lanes.limit": "lanes",
+    "lanes.kept": "lanes_kept",
+    "lanes.overlap": "overlap",
+    "lanes.settle_seconds": "settle_seconds",
+    "lanes.client_gone_seconds": "client_gone_seconds",
+    "websockets.limit": "websockets",
+    "memory.limit_bytes": "memory_bytes",
+}
+MAY_BE_NOUGHT = {
+    "server.port",
+    "server.drain_seconds",
+    "client.outbox_bytes",
+    "client.discard_seconds",
+    "lanes.kept",
+    "lanes.settle_seconds",
+    "lanes.client_gone_seconds",
+    "websockets.limit",
+    "workflow.kept",
+    "workflow.sends_kept",
+    "workflow.hold_seconds",
+    "workflow.line",
+    "routing.rescore_seconds",
+}
+
+
+def kinds() -> Iterator[tuple[str, object]]:
+    """Every key, and the type of its value."""
+    for section, kind in SECTIONS.items():
+        hints = get_type_hints(kind)
+        yield from ((f"{section}.{field.name}", hints[field.name]) for field in fields(kind))
+    hints = get_type_hints(Limits)
+    yield from ((key, hints[name]) for key, name in LIMITS.items())
+
+
+KINDS = dict(kinds())
+NUMBERS = [key for key, kind in KINDS.items() if kind in (int, float)]
+SPECIAL = {
+    "server.host": ("::1", "::1"),
+    "server.hosts": (["a", "b"], ("a", "b")),
+    "server.origins": (["https://a"], ("https://a",)),
+    "upstream.url": ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080/v1"),
+    "upstream.refresh_url": ("http://127.0.0.1:8080/token", "http://127.0.0.1:8080/token"),
+    "routing.cache_affinity": (False, False),
+    "routing.strategy": ("fill_first", "fill_first"),
+    "lanes.overlap": ("share", Overlap.SHARE),
+    "workflow.kept": (3, 3),
+}
+DOCUMENT = Path(__file__).parents[3] / "docs" / "config.md"
+
+
+def said(*keys: tuple[str, object]) -> Config:
+    """What comes of keys and their values, as a file or flags have them."""
+    tables: dict[str, dict[str, object]] = {}
+    for key, value in keys:
+        section, _, name = key.partition(".")
+        tables.setdefault(section, {})[name] = value
+    return load(None, {}, tables)
+
+
+def wrong(*keys: tuple[str, object]) -> ConfigError:
+    with pytest.raises(ConfigError) as raised:
+        said(*keys)
+    return raised.value
+
+
+def found(config: Config, key: str) -> Any:
+    if key in LIMITS:
+        return getattr(config.limits, LIMITS[key])
+    section, _, name = key.partition(".")
+    holder = config.limits if section == "workflow" else config
+    return getattr(getattr(holder, section), name)
+
+
+def as_written(value: object) -> object:
+    """A value as TOML has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Every key of the document with its default, as they stand in its tables."""
+    section = ""
+    for line in DOCUMENT.read_text("utf-8").splitlines():
+        if line.startswith("#"):
+            section = line.removeprefix("## [").rstrip("]")
+        cells = line.split("|")
+        if section in SECTIONS or "], [" in section:
+            keys, defaults = (re.findall("`([^`]+)`|none", cell) for cell in cells[1:3] or ("", ""))
+            prefix = f"{section}." if section in SECTIONS else ""
+            yield from zip((prefix + key for key in keys), defaults, strict=True)
+
+
+# What is good.
+
+
+def test_without_a_word_everything_has_its_default() -> None:
+    assert load(None, {}, {}) == Config(home=home({}))
+
+
+def test_every_default_can_be_written_down() -> None:
+    defaults = said()
+    keys = [(key, as_written(found(defaults, key))) for key in KINDS if key != "upstream.url"]
+
+    assert said(*keys) == defaults
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_every_key_can_be_set(key: str) -> None:
+    value, read = SPECIAL.get(key, (33, 33))
+    config = said((key, value))
+
+    assert found(config, key) == read
+    assert found(said(), key) != read
+    assert type(found(config, key)) is not int or KINDS[key] is int
+
+
+@pytest.mark.parametrize("key", sorted(MAY_BE_NOUGHT))
+def test_what_may_be_nought(key: str) -> None:
+    assert found(said((key, 0)), key) == 0
+
+
+def test_the_document_has_every_key_with_its_default() -> None:
+    defaults = said()
+    real = {
+        key: "" if found(defaults, key) is None else json.dumps(found(defaults, key))
+        for key in KINDS
+    }
+
+    assert dict(documented()) == real
+
+
+# What is wrong.
+
+
+@pytest.mark.parametrize("section", [*SECTIONS, "turns", "lanes", "websockets", "memory"])
+def test_an_unknown_key_is_named_and_the_known_ones_are_listed(section: str) -> None:
+    error = wrong((f"{section}.prot", 1))
+
+    assert error.key == f"{section}.prot"
+    for key in KINDS:
+        if key.startswith(f"{section}."):
+            assert key.partition(".")[2] in error.problem
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_a_value_of_the_wrong_type_names_its_key(key: str) -> None:
+    values: list[object] = [2 if KINDS[key] is bool else True, {}, [5]]
+    for value in values:
+        assert wrong((key, value)).key == key
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_number_is_finite_and_not_negative(key: str) -> None:
+    for value in (-1, math.nan, math.inf, -math.inf, "1"):
+        assert wrong((key, value)).key == key
+
+
+@pytest.mark.parametrize("key", [key for key in NUMBERS if key not in MAY_BE_NOUGHT])
+def test_what_could_not_work_with_nought_refuses_it(key: str) -> None:
+    assert wrong((key, 0)).key == key
+
+
+@pytest.mark.parametrize("key", [key for key in NUMBERS if KINDS[key] is int])
+def test_a_whole_number_is_whole(key: str) -> None:
+    assert wrong((key, 5.5)).key == key
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"lanes.kept": 64}, "lanes.kept"),
+        ({"lanes.limit": 8}, "lanes.limit"),
+        ({"lanes.limit": 10, "lanes.kept": 10}, "lanes.limit, lanes.kept"),
+        ({"lanes.limit": 4, "lanes.kept": 4}, "lanes.limit"),
+        ({"turns.limit": 9, "memory.limit_bytes": 0, "lanes.limit": 70}, "memory.limit_bytes"),
+        ({"turns.limit": 0, "memory.limit_bytes": 0}, "turns.limit, memory.limit_bytes"),
+        ({"workflow.kept": 8}, "workflow.kept"),
+        ({"workflow.turns": 1, "workflow.sends": 5}, "workflow.turns"),
+    ],
+)
+def test_limits_that_contradict_each_other_are_named(
+    keys: Mapping[str, object], named: str
+) -> None:
+    assert wrong(*keys.items()).key == named
+
+
+@pytest.mark.parametrize("overlap", ["Refuse", "wait", ""])
+def test_an_overlap_is_one_of_three(overlap: str) -> None:
+    assert wrong(("lanes.overlap", overlap)).key == "lanes.overlap"
+
+
+@pytest.mark.parametrize("port", [65536, 10**30])
+def test_a_port_is_a_port(port: int) -> None:
+    assert wrong(("server.port", port)).key == "server.port"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
+def test_this_machine_has_several_names(host: str) -> None:
+    assert said(("server.host", host)).server.host == host
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://api.example/v1",
+        "http://127.0.0.1:8080",
+        "http://[::1]:8080/v1/",
+        "https://a-b.example:443/x/y",
+    ],
+)
+def test_an_upstream_is_a_base_url(url: str) -> None:
+    assert said(("upstream.url", url)).upstream.url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "api.example/v1",
+        "ftp://api.example",
+        "http://",
+        "https:///v1",
+        "http://[::1",
+        "http://a b",
+        "http://a/v1?key=1",
+        "http://a/v1#x",
+        "http://a:port",
+        "http://user:secret@a/v1",
+        "http://a/v1\nx",
+        "http://a/v1\n",
+    ],
+    ids=repr,
+)
+def test_anything_else_is_none(url: str) -> None:
+    assert wrong(("upstream.url", url)).key == "upstream.url"
+
+
+def test_an_error_reads_as_key_and_problem() -> None:
+    assert str(ConfigError("server.port", "must be whole")) == "server.port: must be whole"
+
+
+# The file.
+
+
+@pytest.mark.parametrize(
+    ("document", "key", "problem"),
+    [
+        ("[sever]\nport = 1\n", "sever", "lanes, memory, routing, server, turns, upstream, web"),
+        ("sever = 1\n", "sever", "unknown section"),
+        ("server = 1\n", "server", "must be a table"),
+        ("[[lanes]]\nlimit = 3\n", "lanes", "must be a table"),
+        ("[server]\nport = nan\n", "server.port", "finite"),
+        ("[server]\nprot = 1\n", "server.prot", "unknown key"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(
+    document: str, key: str, problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "turnlane.toml"
+    path.write_text(document, "utf-8")
+    with pytest.raises(ConfigError, match=problem) as raised:
+        load(path, {}, {})
+
+    assert raised.value.key == key
+
+
+@pytest.mark.parametrize("document", ["", "[server]\n[client]\n[upstream]\n[lanes]\n"])
+def test_a_file_that_says_nothing_changes_nothing(document: str, tmp_path: Path) -> None:
+    path = tmp_path / "turnlane.toml"
+    path.write_text(document, "utf-8")
+
+    assert load(path, {}, {}) == load(None, {}, {})
+
+
+@pytest.mark.parametrize("content", [b"[server\n", b"port = \n", b"\xff\xfe", b"a = 1\na = 2\n"])
+def test_a_file_that_is_no_toml_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "turnlane.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="is not TOML") as raised:
+        load(path, {}, {})
+
+    assert raised.value.key == str(path)
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+
+    with pytest.raises(ConfigError, match="No such file") as raised:
+        load(missing, {}, {})
+    assert raised.value.key == str(missing)
+    with pytest.raises(ConfigError, match="directory"):
+        load(tmp_path, {}, {})
+
+
+# File, environment, flags.
+
+
+def test_flags_outrank_the_environment_and_the_environment_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "turnlane.toml"
+    path.write_text('[upstream]\nurl = "http://file"\nsends = 5\n[server]\nport = 1\n')
+    environment = {"TURNLANE_UPSTREAM": "http://environment"}
+    flags: dict[str, dict[str, object]] = {
+        "upstream": {"url": "http://flag"},
+        "server": {"port": 2},
+    }
+
+    assert load(path, {}, {}).upstream == UpstreamSettings(url="http://file", sends=5)
+    assert load(path, environment, {}).upstream == UpstreamSettings(
+        url="http://environment", sends=5
+    )
+    assert load(path, environment, flags).upstream == UpstreamSettings(url="http://flag", sends=5)
+    assert load(path, environment, flags).server.port == 2
+
+
+def test_environment_and_flags_need_no_file() -> None:
+    config = load(None, {"TURNLANE_UPSTREAM": "http://a"}, {"lanes": {"limit": 9}})
+
+    assert config.upstream.url == "http://a"
+    assert config.limits.lanes == 9
+
+
+def test_an_empty_variable_is_none() -> None:
+    assert load(None, {"TURNLANE_UPSTREAM": ""}, {}).upstream.url is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "flags", "key"),
+    [
+        ({"TURNLANE_UPSTREAM": "nowhere"}, {}, "upstream.url"),
+        ({}, {"server": {"port": "http"}}, "server.port"),
+        ({}, {"server": {"prot": 1}}, "server.prot"),
+    ],
+)
+def test_what_is_wrong_there_is_named_too(
+    environment: Mapping[str, str], flags: Mapping[str, Mapping[str, object]], key: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(None, environment, flags)
+
+    assert raised.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({"TURNLANE_HOME": "/data/lane", "XDG_DATA_HOME": "/xdg"}, Path("/data/lane")),
+        ({"TURNLANE_HOME": "~/lane"}, Path.home() / "lane"),
+        ({"TURNLANE_HOME": "", "XDG_DATA_HOME": "/xdg"}, Path("/xdg/turnlane")),
+        ({"XDG_DATA_HOME": ""}, Path.home() / ".local/share/turnlane"),
+        ({}, Path.home() / ".local/share/turnlane"),
+    ],
+)
+def test_the_home_is_where_it_is_said_to_be(
+    environment: Mapping[str, str], directory: Path
+) -> None:
+    assert home(environment) == directory
+    assert load(None, environment, {}).home == directory
+
+
+# Accounts.
+
+
+def accounts_in(tmp_path: Path, text: str, *, offline: bool = False) -> Config:
+    file = tmp_path / "turnlane.toml"
+    file.write_text(text)
+    return load(file, {}, {}, offline=offline)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("[accounts.x]", "accounts.x", "either a key or an auth_json"),
+        ('[accounts.x]\nauth_json = "a"\nproject = "p"', "accounts.x.project", "not with a login"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = []', "accounts.x.models", "leave it out"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = [""]', "accounts.x.models", "no pattern"),
+        ('[accounts.x]\nkey = "file:k"\nmodels = ["[a"]', "accounts.x.models", "no pattern"),
+        ('[accounts.x]\nkey = "env:NONE"', "accounts.x.key", "NONE is not set"),
+        ("[routing]\nauto_switch_threshold = 0.8", "routing.auto_switch_threshold", "in percent"),
+        ('[routing]\nstrategy = "most"', "routing.strategy", "quota, round_robin, fill_first"),
+        ('[lanes]\noverlap = "both"', "lanes.overlap", "refuse, replace, share"),
+    ],
+)
+def test_what_is_wrong_with_an_account_or_its_routing_is_named(
+    text: str, key: str, problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        accounts_in(tmp_path, text)
+
+    assert raised.value.key == key
+    assert problem in raised.value.problem
+
+
+def test_paths_start_at_the_folder_of_their_file(tmp_path: Path) -> None:
+    text = """
+        [accounts.key]
+        key = "file:keys/one"
+        [accounts.login]
+        auth_json = "auth.json"
+        [accounts.other]
+        auth_json = "/elsewhere/auth.json"
+        """
+    specs = accounts_in(tmp_path, text).accounts
+
+    assert [spec.key or spec.auth_json for spec in specs.values()] == [
+        f"file:{tmp_path}/keys/one",
+        f"{tmp_path}/auth.json",
+        "/elsewhere/auth.json",
+    ]
+
+
+def test_a_variable_that_is_not_set_matters_only_where_accounts_serve(tmp_path: Path) -> None:
+    config = accounts_in(tmp_path, '[accounts.x]\nkey = "env:NONE"', offline=True)
+
+    assert config.secrets == {"NONE": ""}
+
+
+def test_an_inspection_refuses_what_could_not_serve_and_warns_of_the_rest(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    text = """
+        [accounts.key]
+        key = "file:key"
+        [accounts.login]
+        auth_json = "auth.json"
+        """
+    config = accounts_in(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        inspect_accounts(config)
+    key.write_text("sk-secret-one")
+    key.chmod(0o644)
+
+    assert raised.value.key == "accounts.key.key"
+    assert inspect_accounts(config) == [
+        f"accounts.key: {key} can be read by others: chmod 600 it",
+        "accounts.login: its auth.json is gone: sign in",
+    ]

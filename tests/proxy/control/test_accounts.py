@@ -1,0 +1,443 @@
+"""Manage: accounts are added, replaced, paused and removed, in the files and in the pool alike."""
+
+import stat
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from proxy.accounts.account import Account
+from proxy.accounts.bindings import ThreadName
+from proxy.accounts.claim import Asked
+from proxy.accounts.health import Lasting
+from proxy.accounts.opening import Managed
+from proxy.accounts.persistence import open_shelf
+from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
+from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountBook
+from proxy.accounts.route import Move, Reason, Route, Routing
+from proxy.accounts.spec import AccountSpec
+from proxy.accounts.view import AccountId, Standing
+from proxy.control.accounts import about_accounts
+from proxy.errors import ConfigError
+from tests.proxy.accounts.kit import access, document, identity, write
+from tests.testkit.accounts import account
+from tests.testkit.runtime import WALL, opener
+
+KEY = "sk-secret-one"
+OTHER = "sk-secret-other"
+WORK = AccountId("work")
+
+
+def managed(home: Path, *accounts: Account, configured: Collection[AccountId] = ()) -> Managed:
+    return Managed(
+        pool=AccountPool(accounts, Routing(), lambda: WALL),
+        book=AccountBook(home),
+        opener=opener(),
+        configured=configured,
+    )
+
+
+def ask(those: Managed, command: str, **more: Any) -> dict[str, Any]:
+    """As it is answered over the control socket."""
+    answer = msgspec.json.encode(about_accounts(those, {"command": f"accounts.{command}", **more}))
+    assert b"secret-" not in answer
+    return msgspec.json.decode(answer, type=dict[str, Any])
+
+
+def add(those: Managed, secret: str = KEY, name: str = "work", **more: Any) -> dict[str, Any]:
+    return ask(those, "add", name=name, secret=secret, **more)
+
+
+def token(those: Managed, name: str = "work") -> str:
+    """What the account puts into a request."""
+    found = those.pool.get(AccountId(name))
+    assert found is not None
+    headers = trio.run(found.credential.headers, WALL)
+    assert isinstance(headers, list)
+    return dict(headers)[b"authorization"].decode()
+
+
+def generation(those: Managed) -> int:
+    found = those.pool.get(WORK)
+    assert found is not None
+    return found.state.generation
+
+
+def secrets(home: Path) -> list[str]:
+    return sorted(x.name for x in (home / SECRETS_NAME).iterdir() if not x.name.endswith(".lock"))
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Path:
+    path = tmp_path / "auth.json"
+    write(path, document(access(1), "rt-secret-1"))
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+# Adding.
+
+
+def test_a_key_serves_at_once_and_after_a_restart(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    added = add(those, models=["gpt-5*"], url="https://api.example/v1", project="p")
+
+    assert (added["account"]["id"], added["replaced"], added["moved"]) == ("work", False, False)
+    assert token(those) == f"Bearer {KEY}"
+    spec = AccountBook(home).all()[WORK]
+    assert (
+        opener().open(WORK, spec).credential.fingerprint
+        == those.pool.all()[0].credential.fingerprint
+    )
+    assert (spec.models, spec.url, spec.project) == (("gpt-5*",), "https://api.example/v1", "p")
+
+
+def test_a_key_stands_in_one_file_that_is_its_owners_alone(home: Path) -> None:
+    home.mkdir()
+    add(managed(home))
+
+    assert KEY not in (home / BOOK_NAME).read_text()
+    for file in (home / BOOK_NAME, home / SECRETS_NAME / "work.key"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((home / SECRETS_NAME).stat().st_mode) == 0o700
+
+
+def test_another_credential_of_the_same_name_ends_what_was_bound_to_it(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    same, other = add(those), add(those, OTHER)
+
+    assert (same["replaced"], same["moved"]) == (True, False)
+    assert (other["replaced"], other["moved"]) == (True, True)
+    assert (token(those), generation(those)) == (f"Bearer {OTHER}", 2)
+
+
+@pytest.mark.parametrize("secret", [KEY, OTHER])
+def test_a_name_that_was_removed_and_comes_back_has_nothing_bound_to_it(
+    secret: str, home: Path, autojump_clock: MockClock
+) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    bound = ThreadName("t")
+    with those.pool.claim(Asked(thread=bound)):
+        pass
+    ask(those, "remove", name="work")
+    add(those, secret)
+    again = those.pool.preview(Asked(thread=bound))
+
+    assert generation(those) == 1
+    assert isinstance(again, Route)
+    assert (again.move, again.reason) == (Move.REBOUND, Reason.REPLACED)
+
+
+def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    those.opener.known[WORK] = Lasting(plan="pro", generation=7, fingerprint="another")
+    add(those)
+    before = generation(those)
+    ask(those, "remove", name="work")
+    with closing(open_shelf(home)) as shelf:
+        shelf.write([], [(WORK, Lasting(plan="pro"))])
+        those.pool.scribe.flush(shelf)
+        kept = shelf.lasting()
+    again = add(those)
+
+    assert (before, kept) == (8, {})
+    assert (generation(those), again["account"]["plan"]) == (1, None)
+
+
+def test_a_secret_that_no_account_names_is_removed_by_its_name(home: Path) -> None:
+    (home / SECRETS_NAME).mkdir(parents=True)
+    (home / SECRETS_NAME / "work.key").write_text(KEY)
+    those = managed(home)
+    removed, again = ask(those, "remove", name="work"), ask(those, "remove", name="work")
+
+    assert (removed["removed"], again["error"]) == ("work", "there is no account work")
+    assert secrets(home) == []
+
+
+def test_what_is_not_said_anew_stays_and_that_is_said(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those, models=["gpt-5*"], url="https://api.example/v1", project="p", organization="o")
+    again = add(those, OTHER, models=["o4"])
+    spec = AccountBook(home).all()[WORK]
+
+    assert (spec.models, spec.url, spec.project, spec.organization) == (
+        ("o4",),
+        "https://api.example/v1",
+        "p",
+        "o",
+    )
+    assert again["kept"] == {"url": "https://api.example/v1", "project": "p", "organization": "o"}
+    assert (again["account"]["url"], again["account"]["models"]) == (spec.url, ["o4"])
+
+
+def test_nothing_of_a_key_stays_for_a_login(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those, url="https://api.example/v1", project="p")
+    first = ask(those, "import", name="work", path=str(login), models=["gpt-5*"])
+    again = ask(those, "import", name="work", path=str(login))
+
+    assert (first["kept"], again["kept"]) == ({}, {"models": ["gpt-5*"]})
+    assert AccountBook(home).all()[WORK] == AccountSpec(auth_json=str(login), models=("gpt-5*",))
+
+
+def test_a_replaced_account_stays_paused_and_one_that_comes_back_does_not(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    ask(those, "pause", name="work")
+    replaced = add(those)
+    ask(those, "remove", name="work")
+    again = add(those)
+
+    assert replaced["account"]["standing"] == Standing.PAUSED
+    assert again["account"]["standing"] == Standing.READY
+
+
+def test_two_names_of_one_credential_are_said_to_be_one_account(home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+
+    assert add(those, name="again")["same_as"] == ["work"]
+    assert add(those, OTHER, name="third")["same_as"] == []
+    assert [each["same_as"] for each in ask(those, "list")["accounts"]] == [["again"], ["work"], []]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"name": "Work"}, "no name"),
+        ({"name": "../x"}, "no name"),
+        ({"url": "ftp://x"}, "http://"),
+        ({"secret": "sk-secret-é"}, "visible ASCII"),
+        ({"secret": "sk-secret two"}, "visible ASCII"),
+        ({"secret": 5}, "Expected `str`"),
+        ({"organization": "a b"}, "visible ASCII"),
+        ({"more": 1}, "unknown field"),
+    ],
+)
+def test_what_cannot_be_added_is_said_and_leaves_the_credential_that_was(
+    wrong: dict[str, Any], problem: str, home: Path
+) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    refused = ask(those, "add", **{"name": "work", "secret": OTHER, **wrong})
+
+    assert problem in refused["error"]
+    assert token(those) == f"Bearer {KEY}"
+    assert (home / SECRETS_NAME / "work.key").read_text() == KEY
+    assert set(AccountBook(home).all()) == {"work"}
+
+
+def test_there_are_so_many_accounts_and_no_more(home: Path) -> None:
+    home.mkdir()
+    those = managed(home, *(account(f"a{x}") for x in range(MOST_ACCOUNTS)))
+
+    assert "64 accounts" in add(those)["error"]
+    assert not (home / SECRETS_NAME).exists()
+
+
+def test_a_disk_that_takes_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("")
+    those = managed(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "home")
+
+    assert set(add(those)) == {"error"}
+    assert len(those.pool) == 0
+
+
+# Logins.
+
+
+def test_an_imported_login_is_used_where_it_is(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    imported = ask(those, "import", name="work", path=str(login))
+
+    assert imported["account"]["kind"] == "chatgpt"
+    assert token(those) == f"Bearer {access(1)}"
+    assert AccountBook(home).all()[WORK].auth_json == str(login)
+    assert not (home / SECRETS_NAME).exists()
+    assert ask(those, "remove", name="work")["removed"] == "work"
+    assert login.exists()
+
+
+def test_a_copied_login_is_our_own_and_goes_with_its_account(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    ask(those, "import", name="work", path=str(login), copy=True)
+    own = home / SECRETS_NAME / "work.json"
+
+    assert own.read_bytes() == login.read_bytes()
+    assert stat.S_IMODE(own.stat().st_mode) == 0o600
+    ask(those, "remove", name="work")
+    assert secrets(home) == []
+    assert login.exists()
+
+
+def test_a_secret_that_its_account_no_more_needs_is_deleted(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    ask(those, "import", name="work", path=str(login), copy=True)
+    copied = secrets(home)
+    ask(those, "import", name="work", path=str(login))
+
+    assert copied == ["work.json"]
+    assert secrets(home) == []
+
+
+def test_another_login_in_place_of_the_first_moves_the_generation(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    ask(those, "import", name="work", path=str(login))
+    refreshed = login.with_name("refreshed.json")
+    write(refreshed, document(access(2), "rt-secret-2"))
+    other = login.with_name("other.json")
+    write(other, document(access(2), id_token=identity(user="user-2")))
+
+    assert ask(those, "import", name="work", path=str(refreshed))["moved"] is False
+    assert ask(those, "import", name="work", path=str(other))["moved"] is True
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b'{"OPENAI_API_KEY":"sk-secret-1"}'])
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_file_that_is_no_login_is_not_imported(
+    content: bytes | None, copy: bool, home: Path
+) -> None:
+    home.mkdir()
+    those = managed(home)
+    path = home / "auth.json"
+    if content is not None:
+        path.write_bytes(content)
+
+    assert (
+        "is no ChatGPT login"
+        in ask(those, "import", name="work", path=str(path), copy=copy)["error"]
+    )
+    assert AccountBook(home).all() == {}
+
+
+def test_a_login_that_goes_with_another_account_is_not_shared(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    ask(those, "import", name="work", path=str(login), copy=True)
+    own = str(home / SECRETS_NAME / "work.json")
+    shared = ask(those, "import", name="other", path=own)
+    copied = ask(those, "import", name="other", path=own, copy=True)
+
+    assert "--copy" in shared["error"]
+    assert copied["account"]["id"] == "other"
+    ask(those, "remove", name="work")
+    assert secrets(home) == ["other.json"]
+
+
+def test_a_home_that_is_moved_takes_its_secrets_along(login: Path, home: Path) -> None:
+    home.mkdir()
+    those = managed(home)
+    add(those)
+    ask(those, "import", name="own", path=str(login), copy=True)
+    ask(those, "import", name="shared", path=str(login))
+    elsewhere = home.rename(home.with_name("elsewhere"))
+    specs = AccountBook(elsewhere).all()
+
+    assert specs[WORK].key == f"file:{elsewhere / SECRETS_NAME / 'work.key'}"
+    assert specs[AccountId("own")].auth_json == str(elsewhere / SECRETS_NAME / "own.json")
+    assert specs[AccountId("shared")].auth_json == str(login)
+    opened = opener().open(WORK, specs[WORK])
+    assert opened.credential.fingerprint == those.pool.all()[0].credential.fingerprint
+
+
+# Listing, pausing, removing.
+
+
+def test_a_list_has_every_figure(home: Path) -> None:
+    those = managed(home, account("work", 43), account("spent", 100))
+    one, other = ask(those, "list")["accounts"]
+
+    assert (one["id"], one["standing"], one["score"], one["bindings"]) == ("work", "ready", 43, 0)
+    assert one["windows"][0]["used_percent"] == 43
+    assert (other["standing"], other["resets_at"]) == ("spent", WALL + 5 * 3600)
+
+
+def test_an_account_is_paused_and_resumed(home: Path) -> None:
+    those = managed(home, account("work"))
+
+    assert ask(those, "pause", name="work")["account"]["standing"] == Standing.PAUSED
+    assert ask(those, "resume", name="work")["account"]["standing"] == Standing.READY
+
+
+def test_it_is_said_how_many_can_still_serve(home: Path) -> None:
+    those = managed(home, account("work"), account("spent", 100), account("other"))
+
+    assert [ask(those, "pause", name=x)["usable"] for x in ("work", "other", "spent")] == [2, 1, 0]
+    assert ask(those, "resume", name="spent")["usable"] == 1
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "remove"])
+def test_an_account_that_is_none_is_said(command: str, home: Path) -> None:
+    assert ask(managed(home), command, name="work")["error"] == "there is no account work"
+
+
+def test_what_config_toml_describes_is_changed_there(home: Path) -> None:
+    those = managed(home, account("work"), configured={WORK})
+
+    assert "config.toml" in add(those)["error"]
+    assert "config.toml" in ask(those, "remove", name="work")["error"]
+    assert those.pool.get(WORK) is not None
+
+
+def test_what_config_toml_took_over_later_can_be_taken_out_of_the_book(home: Path) -> None:
+    home.mkdir()
+    add(managed(home))
+    those = managed(home, account("work"), configured={WORK})
+
+    removed = ask(those, "remove", name="work")
+    assert removed == {"removed": "work", "left": 1, "configured": True}
+    assert AccountBook(home).all() == {}
+    assert those.pool.get(WORK) is not None
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"command": "accounts.fly"}, {"command": "accounts.pause", "name": 1}]
+)
+def test_an_unknown_command_is_said(asked: dict[str, Any], home: Path) -> None:
+    assert "unknown command" in about_accounts(managed(home), asked)["error"]
+
+
+# The book.
+
+
+def test_a_book_that_is_none_is_named(home: Path) -> None:
+    home.mkdir()
+    (home / BOOK_NAME).write_text("{")
+
+    with pytest.raises(ConfigError, match="move it away"):
+        AccountBook(home)
+
+
+def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
+    home.mkdir()
+    (home / BOOK_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
+
+    with pytest.raises(ConfigError) as raised:
+        AccountBook(home)
+    assert "secret-1" not in str(raised.value)

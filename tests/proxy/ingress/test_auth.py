@@ -1,0 +1,129 @@
+"""Who calls: where a key is looked for, whom it stands for, and who comes without one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lifecycle import PrincipalId
+from proxy.config.load import Config
+from proxy.config.settings import Server
+from proxy.errors import ConfigError
+from proxy.ingress.auth import Stranger, caller, may_call
+from proxy.ingress.identity import LOCAL
+from proxy.keys import KeyRing, Made
+from proxy.runtime import Runtime, open_runtime
+from tests.proxy.ingress.runtimes import runtime
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> KeyRing:
+    return KeyRing(tmp_path)
+
+
+@pytest.fixture
+def made(ring: KeyRing) -> Made:
+    return ring.add("one")
+
+
+def serving(ring: KeyRing, host: str = "127.0.0.1") -> Runtime:
+    plain = runtime()
+    return replace(plain, keys=ring, config=replace(plain.config, server=Server(host=host)))
+
+
+def who(ring: KeyRing, *headers: tuple[str, str], host: str = "127.0.0.1") -> str:
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    found = caller(serving(ring, host), pairs)
+    return "a stranger" if isinstance(found, Stranger) else found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "LOCALHOST"])
+def test_without_keys_everybody_on_this_machine_is_local(host: str, ring: KeyRing) -> None:
+    assert who(ring, host=host) == LOCAL
+    assert who(ring, ("x-turnlane-key", "tl_whatever"), host=host) == LOCAL
+
+
+def test_a_key_stands_for_its_principal_wherever_it_is(ring: KeyRing, made: Made) -> None:
+    for name, value in (
+        ("x-turnlane-key", made.secret),
+        ("x-api-key", made.secret),
+        ("authorization", f"Bearer {made.secret}"),
+        ("authorization", f"bearer   {made.secret} "),
+        ("Authorization", f"Bearer\t{made.secret}"),
+        ("X-Turnlane-Key", f" {made.secret} "),
+    ):
+        assert who(ring, (name, value)) == made.key.id, name
+
+
+def test_with_keys_nobody_comes_without_a_good_one(ring: KeyRing, made: Made) -> None:
+    for headers in (
+        (),
+        (("x-turnlane-key", ""),),
+        (("x-turnlane-key", made.secret[3:]),),
+        (("x-turnlane-key", made.key.id),),
+        (("x-turnlane-key", "tl_\xff"),),
+        (("x-api-key", "sk-provider"),),
+        (("authorization", "Bearer sk-provider"),),
+        (("authorization", f"Bearer sk-{made.secret}"),),
+        (("authorization", "Bearer"),),
+    ):
+        assert who(ring, *headers) == "a stranger", headers
+
+
+def test_the_first_place_decides(ring: KeyRing, made: Made) -> None:
+    good = made.secret
+
+    assert (
+        who(ring, ("authorization", f"Bearer {good}"), ("x-turnlane-key", "tl_bad")) != made.key.id
+    )
+    assert who(ring, ("authorization", "Bearer tl_bad"), ("x-api-key", good)) == made.key.id
+    assert who(ring, ("x-api-key", "tl_bad"), ("authorization", f"Bearer {good}")) != made.key.id
+    assert who(ring, ("x-api-key", "tl_bad"), ("x-turnlane-key", good)) == made.key.id
+
+
+def test_a_providers_key_beside_ours_is_nobodys_business(ring: KeyRing, made: Made) -> None:
+    provider = [("authorization", "Bearer sk-provider"), ("x-api-key", "sk-other")]
+
+    assert who(ring, *provider, ("x-turnlane-key", made.secret)) == made.key.id
+    assert who(ring, provider[1], ("authorization", f"Bearer {made.secret}")) == made.key.id
+
+
+def test_keys_take_effect_live_in_both_directions(ring: KeyRing) -> None:
+    open_to_all = serving(ring)
+    assert may_call(open_to_all, LOCAL)
+
+    made = ring.add("one")
+    principal = PrincipalId(made.key.id)
+    assert not may_call(open_to_all, LOCAL)
+    assert may_call(open_to_all, principal)
+
+    ring.revoke(made.key.id)
+    assert not may_call(open_to_all, principal)
+    assert may_call(open_to_all, LOCAL)
+
+
+def test_an_address_open_to_others_stays_shut_without_its_last_key(
+    ring: KeyRing, made: Made
+) -> None:
+    ring.revoke(made.key.id)
+
+    assert who(ring, host="0.0.0.0") == "a stranger"
+    assert who(ring, ("x-turnlane-key", made.secret), host="0.0.0.0") == "a stranger"
+    assert not may_call(serving(ring, "0.0.0.0"), LOCAL)
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "", "192.168.1.7", "::", "fe80::1", "desk.example", "127.0.0.1.evil"]
+)
+async def test_an_address_open_to_others_does_not_start_without_keys(
+    host: str, tmp_path: Path
+) -> None:
+    config = Config(server=Server(host=host), home=tmp_path)
+    with pytest.raises(ConfigError, match="needs keys") as raised:
+        async with open_runtime(config):
+            pass
+
+    assert raised.value.key == "server.host"
+    KeyRing(tmp_path).add("one")
+    async with open_runtime(config) as started:
+        assert len(started.keys) == 1

@@ -1,0 +1,253 @@
+"""Journal: what is kept of a turn, what is counted, and what is written to the log."""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from lifecycle import Ask, LaneId, PrincipalId, RootId
+from proxy.journal.journal import (
+    FLUSH_SECONDS,
+    MODEL_CHARACTERS,
+    MOST_QUEUED,
+    RECENT_RECORDS,
+    Journal,
+)
+from proxy.journal.outcome import Outcome
+from proxy.journal.record import TurnRecord
+from proxy.journal.store import Store
+from proxy.responses.events import Usage
+
+PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
+
+
+def record(**changed: Any) -> TurnRecord:
+    return replace(PLAIN, **changed)
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+def test_a_record_is_kept_as_it_was_noted(journal: Journal) -> None:
+    noted = record(model="gpt-5.5", lane="0" * 32, total_ms=12.5, usage=Usage(input_tokens=3))
+    journal.record(noted)
+
+    assert list(journal.recent) == [noted]
+
+
+def test_only_the_last_records_are_kept_and_all_are_counted(journal: Journal) -> None:
+    for number in range(RECENT_RECORDS + 7):
+        journal.record(record(wall=float(number)))
+
+    assert len(journal.recent) == RECENT_RECORDS
+    assert journal.recent[0].wall == 7.0
+    assert journal.statistics().outcomes == {"completed": RECENT_RECORDS + 7}
+
+
+def test_outcomes_and_refusals_are_counted_apart(journal: Journal) -> None:
+    journal.record(record())
+    journal.record(record(outcome=Outcome.CUT))
+    journal.record(record(outcome=Outcome.REFUSED, refusal="lane_busy"))
+    journal.refused("lane_busy", transport="websocket", wall=6.0)
+    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+
+    assert journal.statistics().outcomes == {"completed": 1, "cut": 1, "refused": 3}
+    assert journal.statistics().refusals == {"lane_busy": 2, "foreign_origin": 1}
+
+
+def test_an_outcome_is_counted_by_the_name_that_its_readers_know(journal: Journal) -> None:
+    for outcome in Outcome:
+        journal.record(record(outcome=outcome))
+
+    assert list(journal.statistics().outcomes) == [
+        *("completed", "failed", "incomplete", "refused", "upstream_refused", "upstream_failed"),
+        *("cut", "interrupted", "replaced", "displaced", "client_gone", "client_stalled"),
+        *("shutdown", "broken", "listed", "cleared", "changed"),
+    ]
+
+
+def test_statistics_are_of_the_moment_in_which_they_were_asked_for(journal: Journal) -> None:
+    before = journal.statistics()
+    journal.record(record())
+
+    assert before.outcomes == {}
+    assert before.refusals == {}
+
+
+def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> None:
+    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+
+    assert list(journal.recent) == [
+        record(wall=7.0, principal="a key", outcome=Outcome.REFUSED, refusal="foreign_origin")
+    ]
+    assert journal.recent[0].attempts == journal.recent[0].bytes_up == 0
+
+
+@pytest.mark.parametrize(
+    ("noted", "line"),
+    [
+        (
+            record(
+                transport="websocket",
+                model="gpt-5.5",
+                lane="0123456789abcdef" * 2,
+                total_ms=1234.5,
+                usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=7),
+            ),
+            "websocket completed gpt-5.5 01234567 1234 ms, tokens in 100, cached 0, out 7",
+        ),
+        (
+            record(outcome=Outcome.CUT, total_ms=0.6),
+            "http cut - anonymous 1 ms, tokens in ?, cached ?, out ?",
+        ),
+        (
+            record(outcome=Outcome.REFUSED, refusal="lane_busy"),
+            "http refused: lane_busy - anonymous 0 ms, tokens in ?, cached ?, out ?",
+        ),
+        (
+            record(account="work", move="rebound", reason="quota"),
+            "http completed - anonymous 0 ms, tokens in ?, cached ?, out ?, "
+            "account work rebound/quota",
+        ),
+        (
+            record(
+                outcome=Outcome.REFUSED, refusal="accounts_spent", move="cleared", reason="quota"
+            ),
+            "http refused: accounts_spent - anonymous 0 ms, tokens in ?, cached ?, out ?, "
+            "account - cleared/quota",
+        ),
+    ],
+    ids=["whole", "unknown is not nought", "refused", "on an account", "on none"],
+)
+def test_a_record_is_one_line_of_the_log(
+    noted: TurnRecord, line: str, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "turnlane"):
+        journal.record(noted)
+
+    assert caplog.messages == [line]
+
+
+@pytest.mark.parametrize(
+    ("model", "kept"),
+    [
+        ("gpt-5.5\nhttp completed forged", "gpt-5.5?http completed forged"),
+        ("\x1b[31mred\r\0", "?[31mred??"),
+        ("modèle", "modèle"),
+        ("x" * 10**6, "x" * MODEL_CHARACTERS),
+        ("", ""),
+    ],
+    ids=lambda text: repr(text)[:12],
+)
+def test_a_model_cannot_write_lines_of_its_own_nor_fill_the_memory(
+    model: str, kept: str, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "turnlane"):
+        journal.record(record(model=model))
+
+    assert journal.recent[0].model == kept
+    assert len(caplog.messages[0].splitlines()) == 1
+
+
+class Disk(Store):
+    """A store in memory; `full` makes it fail."""
+
+    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        self.written: list[TurnRecord] = []
+        self.full = False
+        self._told = told
+
+    def append(self, records: Sequence[TurnRecord]) -> None:
+        if self.full:
+            raise sqlite3.OperationalError("disk full")
+        self.written += records
+        self._told()
+
+
+async def test_what_was_noted_is_written_within_a_second_by_a_task_of_its_own(
+    nursery: trio.Nursery,
+) -> None:
+    written = trio.Event()
+    disk = Disk(told=lambda: trio.from_thread.run_sync(written.set))
+    journal = Journal(disk)
+    nursery.start_soon(journal.write)
+    with trio.fail_after(5):
+        journal.record(record())
+        journal.record(record(outcome=Outcome.CUT))
+        assert disk.written == []
+        assert journal.statistics().queued == 2
+        await written.wait()
+
+    assert disk.written == list(journal.recent)
+    assert (journal.statistics().queued, journal.statistics().lost) == (0, 0)
+    assert FLUSH_SECONDS < 1
+
+
+async def test_with_nothing_to_write_the_disk_is_left_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    appended: list[float] = []
+    journal = Journal(Disk(told=lambda: appended.append(trio.current_time())))
+    nursery.start_soon(journal.write)
+    await trio.sleep(10 * FLUSH_SECONDS)
+    journal.flush()
+
+    assert appended == []
+
+
+def test_a_full_disk_costs_records_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    journal = Journal(disk)
+    disk.full = True
+    journal.record(record())
+    journal.flush()
+    disk.full = False
+    journal.record(record(wall=9.0))
+    journal.flush()
+    journal.flush()
+
+    assert [kept.wall for kept in disk.written] == [9.0]
+    assert journal.statistics().lost == 1
+    assert journal.statistics().outcomes == {"completed": 2}
+    assert "1 records are lost: disk full" in caplog.text
+
+
+def test_a_disk_that_cannot_keep_up_fills_no_memory() -> None:
+    journal = Journal(Disk())
+    for _ in range(MOST_QUEUED + 3):
+        journal.record(record())
+
+    assert (journal.statistics().queued, journal.statistics().lost) == (MOST_QUEUED, 3)
+
+
+def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
+    journal: Journal,
+) -> None:
+    ask = Ask(principal=PrincipalId("key-1"), lane=LaneId("0" * 32), worker=True)
+    journal.refused(
+        "lane_busy",
+        transport="websocket",
+        wall=7.0,
+        principal="key-1",
+        ask=ask,
+        root=RootId("1" * 32),
+    )
+
+    kept = journal.recent[0]
+    assert (kept.lane, kept.root, kept.worker) == ("0" * 32, "1" * 32, True)
+
+
+def test_a_refusal_of_the_upstream_is_logged_with_its_status(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="turnlane")
+    journal.record(record(outcome=Outcome.UPSTREAM_REFUSED, status=401))
+
+    assert "upstream_refused 401" in caplog.text

@@ -1,0 +1,132 @@
+"""Overviews, patients and control sockets made of fakes: all is well, but for what a test says."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from proxy import __version__
+from proxy.codex.adoption import Adoption, State
+from proxy.codex.destination import Course, Way
+from proxy.config.load import load
+from proxy.home.lock import CONTROL_NAME
+from proxy.journal.summary import LastHour
+from proxy.status.finding import Finding, Level, Patient
+from proxy.status.overview import Overview
+from proxy.status.processes import Neighbour
+from proxy.status.reachability import Reached
+from proxy.status.render import screen
+
+NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+URL = "http://127.0.0.1:10110"
+ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process is younger than the routing")
+HERE = Course(way=Way.HERE, said="goes through turnlane")
+RUNNING: Mapping[str, Any] = {
+    "service": "turnlane",
+    "version": __version__,
+    "pid": 7,
+    "uptime_seconds": 75.0,
+    "state": "ready",
+    "lanes": {"active": 12, "peak": 31, "limit": 64},
+    "turns": {"active": 13, "limit": 256},
+    "websockets": {"active": 14},
+    "memory": {"held_bytes": 15 * 2**20},
+    "workflows": {
+        "active": 2,
+        "tracked": 5,
+        "refused": 6,
+        "busiest": [
+            {
+                "root": "abcdef0123456789",
+                "active": 8,
+                "children": 7,
+                "worker_sends": 20,
+                "interactive_sends": 3,
+            }
+        ],
+    },
+    "accounts": [],
+}
+
+
+def seen(running: Mapping[str, Any] | None = RUNNING, **changes: Any) -> Overview:
+    """What is seen of a turnlane; without `running` of a home where none runs."""
+    plain: dict[str, Any] = {
+        "home": Path("/home/user/turnlane"),
+        "now": NOW,
+        "url": None if running is None else URL,
+        "upstream": None,
+        "running": running,
+        "held_by": None,
+        "problem": "no turnlane runs" if running is None else None,
+        "hindrance": None,
+        "routing": ADOPTED,
+        "course": HERE,
+        "last_hour": LastHour(),
+        "journal_problem": None,
+    }
+    return Overview(**{**plain, **changes})
+
+
+def rendered(overview: Overview, columns: int = 80, blocks: str = "▇▁") -> list[str]:
+    console = Console(file=StringIO(), width=columns, color_system=None)
+    console.print(screen(overview, UTC, columns=columns, blocks=blocks))
+    output: StringIO = console.file  # type: ignore[assignment]
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def patient(home: Path, **changes: Any) -> Patient:
+    """Nothing is wrong with it: a turnlane serves, alone, with an upstream that answers."""
+    plain: dict[str, Any] = {
+        "home": home,
+        "file": None,
+        "environment": {"CODEX_HOME": str(home.with_name("codex"))},
+        "config": load(None, {"TURNLANE_HOME": str(home)}, {}),
+        "seen": seen(),
+        "most_files": None,
+        "listener": lambda _host, _port: None,
+        "neighbours": lambda: [Neighbour(pid=7)],
+        "reach": lambda _url: Reached(seconds=0.1, clock_off_seconds=0.0),
+    }
+    return Patient(**{**plain, **changes})
+
+
+def bad(findings: Iterator[Finding], about: str) -> list[tuple[Level, str, str | None]]:
+    """What is not good about something."""
+    return [(x.level, x.said, x.mend) for x in findings if x.about == about and x.level != "good"]
+
+
+@contextmanager
+def answering(home: Path, answers: Mapping[str, object]) -> Iterator[None]:
+    """What holds a control socket and has an answer to some commands; the last is `end`."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(home / CONTROL_NAME))
+        listener.listen()
+        thread = threading.Thread(target=_answer, args=(listener, answers))
+        thread.start()
+        try:
+            yield
+        finally:
+            with socket.socket(socket.AF_UNIX) as last:
+                last.connect(str(home / CONTROL_NAME))
+                last.sendall(b'{"command":"end"}\n')
+            thread.join()
+
+
+def _answer(listener: socket.socket, answers: Mapping[str, object]) -> None:
+    command = ""
+    while command != "end":
+        peer, _ = listener.accept()
+        with peer:
+            command = json.loads(peer.recv(65536))["command"]
+            if command in answers:
+                peer.sendall(json.dumps(answers[command]).encode() + b"\n")

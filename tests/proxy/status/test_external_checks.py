@@ -1,0 +1,277 @@
+"""The doctor on what is around turnlane: neighbours, Codex, accounts, upstreams, the clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.accounts.registry import AccountBook
+from proxy.accounts.spec import AccountSpec
+from proxy.accounts.view import AccountId, Standing
+from proxy.codex.adoption import Adoption, Client, State
+from proxy.codex.destination import Course, Way
+from proxy.codex.saved import NOTE_NAME
+from proxy.config.load import load
+from proxy.errors import ConfigError
+from proxy.status.external_checks import CLOCK_SECONDS, outside
+from proxy.status.finding import Level, Patient
+from proxy.status.processes import Neighbour
+from proxy.status.reachability import Reached
+from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
+from tests.proxy.status.kit import RUNNING, bad, patient, seen
+
+OLD = Client(pid=41, kind="cli", started=1.0)
+BROKEN = ConfigError("server.port", "must be a number")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "codex").mkdir()
+    return tmp_path / "home"
+
+
+def routed(state: State, why: str = "because", *, serving: bool = True, **more: object) -> object:
+    found = Adoption(state=state, why=why, **more)  # type: ignore[arg-type]
+    return seen(RUNNING if serving else None, routing=found)
+
+
+def test_nothing_is_wrong_where_all_is_well(home: Path) -> None:
+    assert [x for x in outside(patient(home)) if x.level is not Level.GOOD] == []
+
+
+# Neighbours.
+
+
+def test_other_turnlanes_are_named_and_one_that_still_ends_is_ours(home: Path) -> None:
+    ours = {**RUNNING, "draining": [{"pid": 8, "since": 1.0}]}
+    found = [Neighbour(pid=pid) for pid in (7, 8, 9, 10)]
+    asked = patient(home, seen=seen(ours), neighbours=lambda: found)
+
+    ((level, said, mend),) = bad(outside(asked), "others")
+    assert level is Level.WARNING
+    assert said.endswith("pid 9; pid 10")
+    assert mend == "look at it first: ps -p 9,10"
+
+
+def test_one_that_holds_this_home_and_hangs_is_no_other_turnlane(home: Path) -> None:
+    hung = seen(None, held_by="9")
+    asked = patient(home, seen=hung, neighbours=lambda: [Neighbour(pid=9)])
+
+    assert bad(outside(asked), "others") == []
+
+
+def test_a_list_of_processes_that_cannot_be_read_is_no_empty_one(home: Path) -> None:
+    asked = patient(home, neighbours=lambda: None)
+
+    assert bad(outside(asked), "others") == [
+        (Level.WARNING, "the list of processes cannot be read", None)
+    ]
+
+
+# Codex.
+
+
+def test_a_codex_home_that_is_not_there_is_said(home: Path) -> None:
+    home.with_name("codex").rmdir()
+
+    ((level, said, _),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WARNING
+    assert "is not there" in said
+
+
+def test_a_configuration_that_is_no_toml_is_wrong(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text("no toml")
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WRONG
+    assert str(config) in said
+    assert mend == f"$EDITOR {config}"
+
+
+def test_what_would_go_another_way_is_said(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('[profiles.x]\nmodel_provider = "y"\n')
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert (level, mend) == (Level.WARNING, "turnlane codex show")
+    assert "[profiles.x]" in said
+
+
+@pytest.mark.parametrize(
+    ("overview", "level", "mend"),
+    [
+        (routed(State.UNKNOWN), Level.WARNING, "turnlane codex show"),
+        (
+            routed(State.PENDING, stale=(OLD,)),
+            Level.WARNING,
+            "end these and start Codex anew",
+        ),
+        (routed(State.SEEN, stale=(OLD,)), Level.WARNING, "end these and start Codex anew"),
+        *(
+            (routed(state, serving=False), Level.WRONG, "turnlane serve, or turnlane codex off")
+            for state in (State.SEEN, State.ADOPTED, State.PENDING)
+        ),
+    ],
+)
+def test_each_state_of_codex_has_what_mends_it(
+    overview: object, level: Level, mend: str, home: Path
+) -> None:
+    ((found, _, how),) = bad(outside(patient(home, seen=overview)), "Codex")
+
+    assert (found, how) == (level, mend)
+
+
+@pytest.mark.parametrize(
+    ("way", "level"),
+    [
+        (Way.NO_KEY, Level.WRONG),
+        (Way.NOBODY, Level.WRONG),
+        (Way.ANOTHER, Level.WARNING),
+        (Way.ELSEWHERE, Level.WARNING),
+    ],
+)
+@pytest.mark.parametrize("serving", [True, False])
+def test_codex_that_does_not_end_up_here_is_said_however_far_it_has_read(
+    way: Way, level: Level, serving: bool, home: Path
+) -> None:
+    found = Course(way=way, said="goes astray", mend="do this")
+    overview = seen(RUNNING if serving else None, course=found)
+
+    assert bad(outside(patient(home, seen=overview)), "Codex") == [
+        (level, "it goes astray", "do this")
+    ]
+
+
+def test_a_provider_of_its_owners_is_said_once(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('model_provider = "mine"\n')
+    overview = seen(course=Course(way=Way.PROVIDER, said="mine decides"))
+
+    ((level, said, _),) = bad(outside(patient(home, seen=overview)), "Codex")
+    assert level is Level.WARNING
+    assert 'model_provider = "mine"' in said
+
+
+def test_a_profile_that_codex_refuses_is_said(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('profile = "work"\n')
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WARNING
+    assert "refuses to start" in said
+    assert str(config) in (mend or "")
+
+
+def test_a_note_that_cannot_be_used_is_wrong_with_the_line_and_the_file(home: Path) -> None:
+    config = home.with_name("codex") / "config.toml"
+    config.write_text('\nopenai_base_url = "http://127.0.0.1:10110/v1"\n')
+    (home / NOTE_NAME).write_text("{")
+
+    ((level, said, mend),) = bad(outside(patient(home)), "Codex")
+    assert level is Level.WRONG
+    assert "codex off would fail" in said
+    assert f"remove line 2 of {config}" in (mend or "")
+    assert f"move {home / NOTE_NAME} away" in (mend or "")
+
+
+@pytest.mark.parametrize("state", [State.SEEN, State.ADOPTED])
+def test_codex_that_goes_through_turnlane_is_good(state: State, home: Path) -> None:
+    assert bad(outside(patient(home, seen=routed(state))), "Codex") == []
+
+
+# Accounts.
+
+
+@pytest.mark.parametrize(
+    ("standing", "level", "mend"),
+    [
+        (Standing.TROUBLED, Level.WARNING, "turnlane accounts test work"),
+        (Standing.SPENT, Level.WARNING, None),
+        (Standing.INVALID, Level.WRONG, "turnlane accounts test work"),
+        (Standing.PLAN, Level.WARNING, None),
+        (Standing.PAUSED, Level.WARNING, "turnlane accounts resume work"),
+    ],
+)
+def test_an_account_that_does_not_serve_is_named(
+    standing: Standing, level: Level, mend: str | None, home: Path
+) -> None:
+    running = {**RUNNING, "accounts": [{"id": "work", "standing": standing.value}]}
+
+    ((found, _, how),) = bad(outside(patient(home, seen=seen(running))), "account work")
+    assert (found, how) == (level, mend)
+
+
+def test_an_account_that_is_ready_is_good(home: Path) -> None:
+    running = {**RUNNING, "accounts": [{"id": "work", "standing": "ready"}]}
+    found = list(outside(patient(home, seen=seen(running))))
+
+    assert [x.level for x in found if x.about == "account work"] == [Level.GOOD]
+
+
+# Upstreams and the clock.
+
+
+def urls(asked: Patient) -> list[str]:
+    said = (x.said for x in outside(asked) if x.about == "upstream")
+    return [text.partition(" ")[0] for text in said]
+
+
+def test_an_upstream_that_is_not_reached_is_wrong(home: Path) -> None:
+    asked = patient(
+        home, seen=seen(upstream="http://up.invalid"), reach=lambda _url: Reached(problem="refused")
+    )
+
+    ((level, said, _),) = bad(outside(asked), "upstream")
+    assert (level, said) == (Level.WRONG, "http://up.invalid: refused")
+
+
+@pytest.mark.parametrize(("off", "way"), [(61.0, "61 s ahead"), (-3600.0, "3600 s behind")])
+def test_a_clock_that_is_wrong_either_way_is_said(off: float, way: str, home: Path) -> None:
+    asked = patient(
+        home, seen=seen(upstream="http://up"), reach=lambda _url: Reached(clock_off_seconds=off)
+    )
+
+    ((level, said, mend),) = bad(outside(asked), "clock")
+    assert (level, mend) == (Level.WRONG, "timedatectl set-ntp true")
+    assert said.endswith(way)
+
+
+@pytest.mark.parametrize("off", [CLOCK_SECONDS, -CLOCK_SECONDS])
+def test_a_minute_is_no_fault(off: float, home: Path) -> None:
+    asked = patient(home, reach=lambda _url: Reached(clock_off_seconds=off))
+
+    assert bad(outside(asked), "clock") == []
+
+
+def test_an_upstream_that_does_not_say_what_time_it_is_proves_nothing(home: Path) -> None:
+    asked = patient(home, reach=lambda _url: Reached())
+
+    assert [x for x in outside(asked) if x.about == "clock"] == []
+
+
+def test_without_a_setting_both_providers_are_tried(home: Path) -> None:
+    assert urls(patient(home)) == [OPENAI_URL, CHATGPT_URL]
+
+
+def test_what_the_process_was_told_outranks_what_this_command_is_told(home: Path) -> None:
+    config = load(None, {"TURNLANE_HOME": str(home), "TURNLANE_UPSTREAM": "http://mine"}, {})
+
+    assert urls(patient(home, config=config, seen=seen(upstream="http://its"))) == ["http://its"]
+    assert urls(patient(home, config=config, seen=seen(None))) == ["http://mine"]
+
+
+def test_every_accounts_own_place_is_tried_once(home: Path) -> None:
+    book = AccountBook(home)
+    book.put(AccountId("a"), AccountSpec(key="env:A", url="http://a"))
+    book.put(AccountId("b"), AccountSpec(key="env:B", url="http://a"))
+    book.put(AccountId("c"), AccountSpec(key="env:C"))
+    book.put(AccountId("d"), AccountSpec(auth_json="/x/auth.json"))
+
+    assert urls(patient(home)) == ["http://a", OPENAI_URL, CHATGPT_URL]
+
+
+def test_without_a_configuration_nobody_is_asked(home: Path) -> None:
+    assert urls(patient(home, config=BROKEN)) == []

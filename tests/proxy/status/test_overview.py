@@ -1,0 +1,149 @@
+"""What is seen of a turnlane: it is asked, and no file is believed or changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proxy.codex.adoption import State
+from proxy.home.lock import LOCK_NAME, locked
+from proxy.journal.store import JOURNAL_NAME
+from proxy.journal.summary import LastHour, Past
+from proxy.status.overview import Eyes, Overview, as_json, overview
+from tests.proxy.status.kit import NOW, RUNNING, URL, answering, seen
+
+PAST = Past(hour=LastHour(turns=3, cached_tokens=3, input_tokens=4), last_turn=NOW - 5)
+ANSWERS: Mapping[str, object] = {
+    "status": RUNNING,
+    "url": {"url": URL, "upstream": "http://upstream.invalid/v1"},
+    "past": {"past": msgspec.to_builtins(PAST)},
+}
+
+
+def healthy(_url: str) -> str | None:
+    return None
+
+
+def look(home: Path, probe: Callable[[str], str | None] = healthy) -> Overview:
+    environment = {"CODEX_HOME": str(home.with_name("codex"))}
+    eyes = Eyes(environment=environment, wall=lambda: NOW, probe=probe, walk=lambda: ())
+    return overview(home, eyes)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+def test_one_that_answers_on_its_socket_and_its_port_serves(home: Path) -> None:
+    asked: list[str] = []
+    with answering(home, ANSWERS):
+        found = look(home, asked.append)
+
+    assert found.serving
+    assert (found.url, found.upstream, found.running) == (
+        URL,
+        "http://upstream.invalid/v1",
+        RUNNING,
+    )
+    assert found.last_hour == PAST.hour
+    assert asked == [URL]
+
+
+def test_one_whose_port_is_answered_by_something_else_does_not_serve(home: Path) -> None:
+    with answering(home, ANSWERS):
+        found = look(home, lambda url: f"what answers on {url} is no turnlane")
+
+    assert (found.serving, found.problem) == (False, f"what answers on {URL} is no turnlane")
+
+
+def test_one_that_ends_does_not_serve(home: Path) -> None:
+    ends = {**ANSWERS, "status": {**RUNNING, "state": "draining"}}
+    with answering(home, ends):
+        found = look(home)
+
+    assert not found.serving
+    assert found.problem is not None
+    assert "new turns are refused" in found.problem
+
+
+def test_one_that_does_not_say_where_it_listens_does_not_serve(home: Path) -> None:
+    with answering(home, {**ANSWERS, "url": {"error": "unknown command"}}):
+        found = look(home)
+
+    assert (found.serving, found.problem) == (False, "its listening address is not known")
+
+
+@pytest.mark.parametrize("said", [{"service": "other"}, {"error": "x"}, []])
+def test_what_is_no_turnlane_is_as_none(said: object, home: Path) -> None:
+    with answering(home, {**ANSWERS, "status": said}):
+        found = look(home)
+
+    assert (found.serving, found.running) == (False, None)
+
+
+@pytest.mark.parametrize("left", ["1\n", "999999999\n", "", "\N{SNOWMAN}"])
+def test_a_file_with_a_pid_is_not_believed(left: str, home: Path) -> None:
+    (home / LOCK_NAME).write_text(left)
+    found = look(home)
+
+    assert (found.running, found.held_by, found.url) == (None, None, None)
+    assert found.problem == f"no turnlane runs on {home}"
+
+
+def test_a_holder_that_does_not_answer_is_named(home: Path) -> None:
+    with locked(home):
+        pid = (home / LOCK_NAME).read_text().strip()
+        found = look(home)
+
+    assert (found.running, found.held_by) == (None, pid)
+    assert found.problem == f"pid {pid} holds {home} and does not answer"
+
+
+def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    found = look(tmp_path / "home")
+
+    assert not found.serving
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_that_cannot_be_read_is_said(home: Path) -> None:
+    (home / JOURNAL_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
+
+    assert JOURNAL_NAME in (look(home).journal_problem or "")
+
+
+def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:
+    codex = home.with_name("codex")
+    codex.mkdir()
+    config = codex / "config.toml"
+    config.write_text(f'openai_base_url = "{URL}/v1"\n')
+    before = config.stat()
+    with answering(home, {**ANSWERS, "past": {"past": {"last_turn": before.st_mtime + 1}}}):
+        environment = {"CODEX_HOME": str(codex)}
+        eyes = Eyes(
+            environment=environment,
+            wall=lambda: before.st_mtime + 2,
+            probe=healthy,
+            walk=lambda: (),
+        )
+        found = overview(home, eyes)
+
+    assert found.routing.state is State.SEEN
+    assert config.stat() == before
+
+
+def test_a_program_reads_the_same(home: Path) -> None:
+    document = json.loads(msgspec.json.encode(as_json(seen(last_hour=PAST.hour)), enc_hook=str))
+
+    assert document["serving"] is True
+    assert document["process"] == dict(RUNNING)
+    assert document["routing"]["state"] == "adopted"
+    assert document["hour"]["cache_share"] == 0.75
+    assert json.loads(msgspec.json.encode(as_json(seen(None))))["process"] is None

@@ -1,0 +1,291 @@
+"""The upstream over HTTP: where a send goes, what its failures are, which connections are kept."""
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from proxy.config.settings import UpstreamSettings
+from proxy.errors import UpstreamCut
+from proxy.upstream.client import HttpUpstream, open_http_upstream
+from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
+from proxy.upstream.url import Origin
+from tests.testkit.cutting import cuts, pieces
+from tests.testkit.links import Connecting, FakeLink, Said, link, whole
+from tests.testkit.upstream import FakeUpstream, answer
+
+SETTINGS = UpstreamSettings(url="http://here/v1")
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+def request(
+    *headers: tuple[bytes, bytes],
+    query: bytes = b"",
+    base_url: str | None = None,
+    body: bytes = b"{}",
+) -> UpstreamRequest:
+    return UpstreamRequest(base_url=base_url, headers=headers, query=query, body=body)
+
+
+def upstream_of(*links: FakeLink | Exception | float) -> HttpUpstream:
+    return HttpUpstream(SETTINGS, connect=Connecting(*links))
+
+
+async def rest(reply: UpstreamReply) -> bytes:
+    body = b""
+    while data := await reply.read():
+        body += data
+    return body
+
+
+async def send(upstream: HttpUpstream, asked: UpstreamRequest | None = None) -> bytes | Failure:
+    async with upstream.open(asked or request()) as reply:
+        return reply if isinstance(reply, Failure) else await rest(reply)
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "origin", "line"),
+    [
+        (None, [], Origin(True, "api.openai.com", 443), b"POST /v1/responses"),
+        (
+            None,
+            [(b"chatgpt-account-id", b"a")],
+            Origin(True, "chatgpt.com", 443),
+            b"POST /backend-api/codex/responses",
+        ),
+        (
+            "http://elsewhere/v2/",
+            [(b"chatgpt-account-id", b"a")],
+            Origin(False, "elsewhere", 80),
+            b"POST /v2/responses",
+        ),
+    ],
+)
+async def test_a_send_goes_where_the_clients_login_belongs_unless_configured(
+    url: str | None, headers: list[tuple[bytes, bytes]], origin: Origin, line: bytes
+) -> None:
+    answering = link(whole(b"a"), whole(b"b"))
+    connecting = Connecting(answering)
+    upstream = HttpUpstream(UpstreamSettings(url=url), connect=connecting)
+
+    assert await send(upstream, request(*headers)) == b"a"
+    assert await send(upstream, request(*headers, query=b"a='1'&b=%7e")) == b"b"
+    assert connecting.origins == [origin]
+    assert [(trusted is not None) for trusted in connecting.trusted] == [origin.secure]
+    assert [sent.partition(b" HTTP/1.1\r\nhost: ")[0] for sent in answering.sent] == [
+        line,
+        line + b"?a='1'&b=%7e",
+    ]
+    upstream.close()
+
+
+async def test_an_accounts_own_url_goes_before_the_configured_one() -> None:
+    connecting = Connecting(link(whole(b"a")), link(whole(b"b")))
+    upstream = HttpUpstream(SETTINGS, connect=connecting)
+    await send(upstream)
+
+    assert await send(upstream, request(base_url="http://there:8080")) == b"b"
+    assert connecting.origins == [Origin(False, "here", 80), Origin(False, "there", 8080)]
+    upstream.close()
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        request((b"x", b"a\r\nauthorization: b")),
+        request(query=b"a b"),
+        request(base_url="ftp://there"),
+    ],
+)
+async def test_what_http_cannot_carry_is_not_sent(asked: UpstreamRequest) -> None:
+    failure = await send(upstream_of(), asked)
+
+    assert isinstance(failure, Failure)
+    assert (failure.status, failure.code, failure.retriable) == (502, "upstream_unusable", False)
+
+
+@pytest.mark.parametrize(
+    ("made", "status", "code", "words"),
+    [
+        (OSError("refused"), 502, "upstream_unreachable", "refused"),
+        (trio.BrokenResourceError(), 502, "upstream_unreachable", "BrokenResourceError"),
+        (3600.0, 504, "upstream_timeout", "no connection within 10 s"),
+        (link(b""), 502, "upstream_unreachable", "without an answer"),
+        (link(b"HTTP/1.1 200", b""), 502, "upstream_unreachable", "without an answer"),
+        (link(trio.BrokenResourceError("reset")), 502, "upstream_unreachable", "reset"),
+        (link(b"", broken=True), 502, "upstream_unreachable", "without an answer"),
+        (link(b"SSH-2.0\r\n\r\n"), 502, "upstream_unreachable", "not HTTP"),
+    ],
+)
+async def test_a_send_that_brings_no_reply_is_a_failure_of_its_kind(
+    made: FakeLink | Exception | float,
+    status: int,
+    code: str,
+    words: str,
+    autojump_clock: MockClock,
+) -> None:
+    failure = await send(upstream_of(made))
+
+    assert isinstance(failure, Failure)
+    assert (failure.status, failure.code, failure.retriable) == (status, code, True)
+    assert words in failure.message
+    assert not isinstance(made, FakeLink) or made.closed
+
+
+async def test_an_answer_to_half_a_request_counts_and_ends_its_connection() -> None:
+    one = link(whole(b"too much"), broken=True)
+
+    assert await send(upstream_of(one)) == b"too much"
+    assert one.closed
+
+
+@given(cuts)
+def test_any_cutting_of_an_answer_reads_alike_and_keeps_the_connection(at: set[int]) -> None:
+    stream = (
+        b"HTTP/1.1 103 Early Hints\r\n\r\n"
+        + CHUNKED
+        + b"5\r\nhello\r\n7;x=y\r\n, world\r\n0\r\nx-sum: 1\r\n\r\n"
+    )
+    upstream = upstream_of(one := link(*pieces(stream, at), whole(b"again")))
+
+    async def twice() -> list[bytes | Failure]:
+        return [await send(upstream), await send(upstream)]
+
+    assert trio.run(twice) == [b"hello, world", b"again"]
+    assert len(one.sent) == 2
+
+
+@given(cuts, st.integers(min_value=1, max_value=27))
+def test_an_answer_that_is_cut_short_is_never_whole(at: set[int], missing: int) -> None:
+    stream = CHUNKED + b"5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n"
+    upstream = upstream_of(one := link(*pieces(stream[:-missing], at), b""))
+
+    async def cut() -> None:
+        with pytest.raises(UpstreamCut):
+            await send(upstream)
+
+    trio.run(cut)
+
+    assert one.closed
+
+
+async def test_one_read_of_the_socket_is_one_read_of_the_reply() -> None:
+    chunks = b"".join(b"2\r\n%02d\r\n" % number for number in range(50))
+    upstream = upstream_of(link(CHUNKED + chunks, chunks + b"0\r\n\r\n"))
+
+    async with upstream.open(request()) as reply:
+        assert not isinstance(reply, Failure)
+        assert [len(await reply.read()) for _ in range(3)] == [100, 100, 0]
+    upstream.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [b"HTTP/1.1 200 OK\r\n\r\nhello", b""],
+        [b"HTTP/1.0 200 OK\r\ncontent-length: 5\r\n\r\nhello"],
+        [whole(b"hello", b"connection: close")],
+        [whole(b"hello") + b"more"],
+        [CHUNKED + b"5\r\nhello\r\n0\r\n\r\nmore"],
+    ],
+)
+async def test_a_connection_in_doubt_is_not_used_again(said: list[Said]) -> None:
+    upstream = upstream_of(one := link(*said), link(whole(b"again")))
+
+    assert [await send(upstream), await send(upstream)] == [b"hello", b"again"]
+    assert one.closed
+    upstream.close()
+
+
+async def test_a_reply_that_is_left_early_takes_its_connection_along() -> None:
+    upstream = upstream_of(one := link(CHUNKED, b"5\r\nhello\r\n"))
+    async with upstream.open(request()) as reply:
+        assert not isinstance(reply, Failure)
+        assert await reply.read() == b"hello"
+
+    assert one.closed
+
+
+async def test_a_body_nobody_read_takes_its_connection_along() -> None:
+    upstream = upstream_of(one := link(whole(b"hello")))
+    async with upstream.open(request()):
+        pass
+
+    assert one.closed
+
+
+@pytest.mark.parametrize("said", [[], [CHUNKED], [CHUNKED, b"5\r\nhel"]])
+async def test_a_cancelled_send_closes_its_connection(
+    said: list[Said], autojump_clock: MockClock
+) -> None:
+    upstream = upstream_of(one := link(*said, trio.Event()))
+    with trio.move_on_after(1) as scope:
+        await send(upstream)
+
+    assert scope.cancelled_caught
+    assert one.closed
+
+
+async def test_what_came_before_a_broken_chunk_is_read_before_the_cut() -> None:
+    upstream = upstream_of(one := link(CHUNKED + b"5\r\nhello\r\nxyz\r\n"))
+    async with upstream.open(request()) as reply:
+        assert not isinstance(reply, Failure)
+        assert await reply.read() == b"hello"
+        with pytest.raises(UpstreamCut):
+            await reply.read()
+
+    assert one.closed
+
+
+async def test_a_body_that_breaks_is_cut() -> None:
+    upstream = upstream_of(one := link(CHUNKED, trio.BrokenResourceError("reset")))
+    with pytest.raises(UpstreamCut, match="reset"):
+        await send(upstream)
+
+    assert one.closed
+
+
+async def test_sends_that_follow_each_other_share_a_connection_and_others_do_not() -> None:
+    one, two = link(whole(b"a"), whole(b"b")), link(whole(b"c"))
+    upstream = upstream_of(one, two)
+
+    assert await send(upstream) == b"a"
+    async with upstream.open(request()) as reply:
+        assert await send(upstream) == b"c"
+        assert not isinstance(reply, Failure)
+        assert await rest(reply) == b"b"
+    upstream.close()
+    assert (one.closed, two.closed) == (True, True)
+
+
+async def test_a_connection_that_died_while_idle_costs_no_send(autojump_clock: MockClock) -> None:
+    one, two = link(whole(b"a")), link(whole(b"b"))
+    upstream = upstream_of(one, two)
+    await send(upstream)
+    one.quiet = False
+
+    assert await send(upstream) == b"b"
+    assert len(one.sent) == 1
+    upstream.close()
+
+
+async def test_what_has_a_proxy_is_sent_another_way() -> None:
+    other = FakeUpstream()
+    other.will(answer())
+    upstream = HttpUpstream(
+        SETTINGS,
+        connect=Connecting(link(whole(b"direct"))),
+        proxied=other,
+        is_proxied=lambda base: base.origin.host == "there",
+    )
+
+    assert await send(upstream) == b"direct"
+    await send(upstream, request(base_url="http://there"))
+    assert len(other.sent) == 1
+    upstream.close()
+
+
+async def test_closing_the_upstream_closes_what_stands_free() -> None:
+    async with open_http_upstream(SETTINGS) as upstream:
+        assert isinstance(upstream, HttpUpstream)
