@@ -2,13 +2,13 @@
 
 from lifecycle.ask import (
     LANE_ID_BYTES,
+    AdmissionReason,
     AdmissionRefused,
     Ask,
     LaneId,
     LeaseId,
     PrincipalId,
     Refusal,
-    Refused,
     RootId,
     ThreadId,
 )
@@ -22,6 +22,7 @@ from lifecycle.workflows import Workflows
 __all__ = [
     "LANE_ID_BYTES",
     "Admission",
+    "AdmissionReason",
     "AdmissionRefused",
     "AdmissionStatistics",
     "Ask",
@@ -35,7 +36,6 @@ __all__ = [
     "Overlap",
     "PrincipalId",
     "Refusal",
-    "Refused",
     "Reservation",
     "RootId",
     "ThreadId",

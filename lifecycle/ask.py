@@ -48,7 +48,7 @@ class Ask:
             raise ValueError("a child that counts has a thread")
 
 
-class Refusal(StrEnum):
+class AdmissionReason(StrEnum):
     """Why an ask was refused. The values travel to clients as `x-turnlane-refusal`."""
 
     DRAINING = "draining"
@@ -64,18 +64,18 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refusal:
     """`retry_seconds`: from now until a workflow's window will have rolled far enough; None where
     the refusal lifts as others end, whenever that is."""
 
-    refusal: Refusal
+    refusal: AdmissionReason
     retry_seconds: float | None = None
 
 
 class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
     """Admission said no. Nothing is held. `retry_seconds` is that of Refused."""
 
-    def __init__(self, refusal: Refusal, retry_seconds: float | None = None) -> None:
+    def __init__(self, refusal: AdmissionReason, retry_seconds: float | None = None) -> None:
         super().__init__(refusal.value)
         self.refusal = refusal
         self.retry_seconds = retry_seconds

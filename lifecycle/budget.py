@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lifecycle.ask import Refusal, Refused, RootId, ThreadId
+from lifecycle.ask import AdmissionReason, Refusal, RootId, ThreadId
 from lifecycle.limits import WorkflowLimits
 
 
@@ -82,20 +82,22 @@ class Workflow:
 
     # Deciding.
 
-    def refusal(self, place: Place, now: float, freed: Place | None = None) -> Refused | None:
+    def refusal(self, place: Place, now: float, freed: Place | None = None) -> Refusal | None:
         """Why `place` cannot be had, `freed` given back; the no that lasts longest comes first."""
         self._roll(now)
         others = [other for other in self._places if other is not freed]
         if place.child is not None and place.child not in self._admitted:
             children = self._children(others)
             if place.child not in children and len(children) >= self._limits.children:
-                return Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, self._until_child_leaves(now))
+                return Refusal(
+                    AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, self._until_child_leaves(now)
+                )
         if not self._may_send(others, worker=place.worker):
             lifts = self._until_may_send(others, now, worker=place.worker)
-            return Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, lifts)
+            return Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, lifts)
         turns, workers = _turns([*others, place])
         if turns > self._limits.turns or workers > self._limits.turns - self._limits.kept:
-            return Refused(Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED)
+            return Refusal(AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED)
         return None
 
     def at_ceiling(self, now: float) -> bool:

@@ -20,18 +20,18 @@ from lifecycle.ask import Ask, LaneId, LeaseId
 from lifecycle.limits import Limits
 
 
-class Places(NamedTuple):
+class LaneCount(NamedTuple):
     """A number of lanes, and how many of them are workers' lanes."""
 
     lanes: int
     workers: int
 
 
-NO_PLACES = Places(0, 0)
+NO_PLACES = LaneCount(0, 0)
 
 
-def places_to_open(ask: Ask) -> Places:
-    return Places(1, int(ask.worker))
+def places_to_open(ask: Ask) -> LaneCount:
+    return LaneCount(1, int(ask.worker))
 
 
 @dataclass(slots=True)
@@ -77,16 +77,16 @@ class Lanes:
 
     # Deciding.
 
-    def beyond(self, ask: Ask, held: LaneId | None) -> Places:
+    def beyond(self, ask: Ask, held: LaneId | None) -> LaneCount:
         """What `ask` needs beyond the lane that it inherits when a lease in `held` passes to it."""
         if ask.lane is None or ask.lane == held:
             return NO_PLACES
         left = self._lanes[held] if held is not None else None
         if left is None or len(left.holders) > 1:  # nothing is left behind by that lease
             return places_to_open(ask)
-        return Places(0, int(ask.worker and not left.worker))
+        return LaneCount(0, int(ask.worker and not left.worker))
 
-    def fit(self, needed: Places, freed: Places = NO_PLACES) -> bool:
+    def fit(self, needed: LaneCount, freed: LaneCount = NO_PLACES) -> bool:
         """Whether `needed` more can be taken, once `freed` are no longer set aside."""
         limits = self._limits
         lanes = self._held.lanes + self._set_aside.lanes - freed.lanes + needed.lanes
@@ -101,7 +101,7 @@ class Lanes:
     def enter(self, lane: LaneId, lease_id: LeaseId, *, worker: bool) -> None:
         entry = self._open(lane, worker=worker)
         if not entry.holders:
-            self._held = Places(self._held.lanes + 1, self._held.workers + entry.worker)
+            self._held = LaneCount(self._held.lanes + 1, self._held.workers + entry.worker)
             self.peak = max(self.peak, self._held.lanes)
         entry.holders.add(lease_id)
 
@@ -109,20 +109,20 @@ class Lanes:
         entry = self._lanes[lane]
         entry.holders.remove(lease_id)
         if not entry.holders:
-            self._held = Places(self._held.lanes - 1, self._held.workers - entry.worker)
+            self._held = LaneCount(self._held.lanes - 1, self._held.workers - entry.worker)
             self._close_if_unused(lane, entry)
 
-    def follow(self, lane: LaneId, earlier: LeaseId, places: Places, *, worker: bool) -> None:
+    def follow(self, lane: LaneId, earlier: LeaseId, places: LaneCount, *, worker: bool) -> None:
         """The successor of `earlier` is to come to `lane`; set aside its places."""
         self._open(lane, worker=worker).followed = earlier
         aside = self._set_aside
-        self._set_aside = Places(aside.lanes + places.lanes, aside.workers + places.workers)
+        self._set_aside = LaneCount(aside.lanes + places.lanes, aside.workers + places.workers)
 
-    def unfollow(self, lane: LaneId, places: Places) -> None:
+    def unfollow(self, lane: LaneId, places: LaneCount) -> None:
         entry = self._lanes[lane]
         entry.followed = None
         aside = self._set_aside
-        self._set_aside = Places(aside.lanes - places.lanes, aside.workers - places.workers)
+        self._set_aside = LaneCount(aside.lanes - places.lanes, aside.workers - places.workers)
         self._close_if_unused(lane, entry)
 
     def _open(self, lane: LaneId, *, worker: bool) -> _Lane:

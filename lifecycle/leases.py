@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 import trio
 
-from lifecycle.ask import AdmissionRefused, Ask, LeaseId, Refusal, Refused
+from lifecycle.ask import AdmissionReason, AdmissionRefused, Ask, LeaseId, Refusal
 from lifecycle.lanes import LaneStatistics
 from lifecycle.ledger import Granted, Ledger, TurnStatistics, Waiting
 from lifecycle.limits import Limits, Overlap
 from lifecycle.memory import MemoryGate, MemoryStatistics
-from lifecycle.waitlist import Lines, LineStatistics
+from lifecycle.waitlist import Waitlist, WaitlistStatistics
 from lifecycle.workflows import Workflows, WorkflowsStatistics
 
 RESTART_SECONDS = 2.0
@@ -77,7 +77,7 @@ class AdmissionStatistics:
     websockets: WebsocketStatistics
     memory: MemoryStatistics
     workflows: WorkflowsStatistics
-    lines: LineStatistics
+    lines: WaitlistStatistics
 
 
 class Admission:
@@ -86,7 +86,7 @@ class Admission:
         self._ledger = ledger if ledger is not None else Ledger(limits)
         self._leases: dict[LeaseId, Lease] = {}
         self._granted: dict[Waiting, trio.Event] = {}
-        self._lines = Lines(limits.workflow, self._ledger, self._undo)
+        self._lines = Waitlist(limits.workflow, self._ledger, self._undo)
         self._websockets = 0
         self._given_back = trio.lowlevel.ParkingLot()
         self.door_closed = trio.Event()
@@ -108,7 +108,7 @@ class Admission:
         if isinstance(decision, Waiting):
             settles = not isinstance(ask, Waiting)
             decision = await self._wait_inherited(decision, settles=settles)
-        if isinstance(decision, Refused):
+        if isinstance(decision, Refusal):
             raise AdmissionRefused(decision.refusal, decision.retry_seconds)
         what = ask.ask if isinstance(ask, Waiting) else ask
         lease = Lease(self._ledger, decision, what)
@@ -125,7 +125,7 @@ class Admission:
         Raises AdmissionRefused, with nothing changed: the earlier turn runs on.
         """
         decision = self._ledger.succeed(earlier, ask, trio.current_time(), instead_of)
-        if isinstance(decision, Refused):
+        if isinstance(decision, Refusal):
             raise AdmissionRefused(decision.refusal, decision.retry_seconds)
         if instead_of is not None:
             self._freed()
@@ -145,9 +145,9 @@ class Admission:
     def websocket(self) -> Iterator[None]:
         """Hold a place for an open WebSocket. Raises AdmissionRefused."""
         if self._ledger.draining:
-            raise AdmissionRefused(Refusal.DRAINING)
+            raise AdmissionRefused(AdmissionReason.DRAINING)
         if self._websockets >= self.limits.websockets:
-            raise AdmissionRefused(Refusal.WEBSOCKETS_AT_CAPACITY)
+            raise AdmissionRefused(AdmissionReason.WEBSOCKETS_AT_CAPACITY)
         self._websockets += 1
         try:
             yield
@@ -208,14 +208,14 @@ class Admission:
         self._lines.serve()
         self._given_back.unpark_all()
 
-    def _undo(self, decision: Granted | Waiting | Refused) -> None:
+    def _undo(self, decision: Granted | Waiting | Refusal) -> None:
         """Nobody will enter what was decided; a refusal leaves nothing to undo."""
         if isinstance(decision, Granted):
             self._give_back(decision.lease_id)
         elif isinstance(decision, Waiting):
             self.abandon(decision)
 
-    async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refused:
+    async def _wait_inherited(self, waiting: Waiting, *, settles: bool) -> Granted | Refusal:
         granted = self._granted[waiting] = trio.Event()
         try:
             if waiting.lease_id is None and settles:
@@ -244,12 +244,12 @@ class Admission:
         holder.displace()
         return True
 
-    def _stop_waiting(self, waiting: Waiting) -> Granted | Refused:
+    def _stop_waiting(self, waiting: Waiting) -> Granted | Refusal:
         if self.limits.overlap is Overlap.SHARE:
             decision = self._ledger.share(waiting, trio.current_time())
         else:
             self._ledger.abandon(waiting)
-            decision = self._ledger.refuse(Refusal.LANE_BUSY)
+            decision = self._ledger.refuse(AdmissionReason.LANE_BUSY)
         self._freed()
         return decision
 

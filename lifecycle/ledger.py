@@ -25,9 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
-from lifecycle.ask import LANE_ID_BYTES, Ask, LaneId, LeaseId, Refusal, Refused
+from lifecycle.ask import LANE_ID_BYTES, AdmissionReason, Ask, LaneId, LeaseId, Refusal
 from lifecycle.budget import Place
-from lifecycle.lanes import NO_PLACES, Lanes, LaneStatistics, Places, places_to_open
+from lifecycle.lanes import NO_PLACES, LaneCount, Lanes, LaneStatistics, places_to_open
 from lifecycle.limits import Limits
 from lifecycle.memory import MemoryGate, MemoryStatistics, Reservation
 from lifecycle.workflows import Workflows, WorkflowsStatistics
@@ -51,7 +51,7 @@ class Waiting:
     ask: Ask
     earlier: LeaseId
     extra: Reservation  # bytes beyond those that it inherits
-    places: Places  # lanes beyond the one that it inherits
+    places: LaneCount  # lanes beyond the one that it inherits
     workflow: Place | None
     lease_id: LeaseId | None = None
     superseded: bool = False
@@ -81,8 +81,8 @@ class LedgerStatistics:
     workflows: WorkflowsStatistics
 
 
-_LANE_REFUSALS = frozenset({Refusal.LANE_BUSY, Refusal.LANES_AT_CAPACITY})
-_WORKFLOW_REFUSALS = frozenset(x for x in Refusal if x.value.startswith("workflow_"))
+_LANE_REFUSALS = frozenset({AdmissionReason.LANE_BUSY, AdmissionReason.LANES_AT_CAPACITY})
+_WORKFLOW_REFUSALS = frozenset(x for x in AdmissionReason if x.value.startswith("workflow_"))
 
 Observer = Callable[[str, LeaseId], None]
 """Told "released" and "admitted", in the order in which they happen."""
@@ -111,35 +111,35 @@ class Ledger:
     def active(self) -> int:
         return len(self._held)
 
-    def ask(self, ask: Ask, now: float) -> Granted | Waiting | Refused:
+    def ask(self, ask: Ask, now: float) -> Granted | Waiting | Refusal:
         """Decide in SPEC's order: draining, lane, lane capacity, turns, workflow, memory."""
         if self.draining:
-            return self.refuse(Refusal.DRAINING)
+            return self.refuse(AdmissionReason.DRAINING)
         if ask.lane is not None and self._lanes.in_use(ask.lane):
             free = self._lanes.holders(ask.lane) - self._waiting.keys()
             if not free or self._lanes.followed(ask.lane) is not None:
-                return self.refuse(Refusal.LANE_BUSY)
+                return self.refuse(AdmissionReason.LANE_BUSY)
             return self._wait_behind(min(free), ask, NO_PLACES, now)
         return self._admit(ask, now)
 
     def succeed(
         self, earlier: LeaseId, ask: Ask, now: float, instead_of: Waiting | None = None
-    ) -> Waiting | Refused:
+    ) -> Waiting | Refusal:
         """Let `ask` take over `earlier` when that is given back; `instead_of` gives way to it."""
         if self.draining:
-            return self.refuse(Refusal.DRAINING)
+            return self.refuse(AdmissionReason.DRAINING)
         if instead_of is not None and instead_of.lease_id is not None:  # it is the earlier one now
             earlier, instead_of = instead_of.lease_id, None
         held = self._held[earlier].ask.lane
         if self._waiting.get(earlier) is not instead_of or self._is_taken(ask.lane, held, earlier):
-            return self.refuse(Refusal.LANE_BUSY)
+            return self.refuse(AdmissionReason.LANE_BUSY)
         places = self._lanes.beyond(ask, held)
         freed = instead_of.places if instead_of is not None else NO_PLACES
         if not self._lanes.fit(places, freed):
-            return self.refuse(Refusal.LANES_AT_CAPACITY)
+            return self.refuse(AdmissionReason.LANES_AT_CAPACITY)
         return self._wait_behind(earlier, ask, places, now, instead_of)
 
-    def share(self, waiting: Waiting, now: float) -> Granted | Refused:
+    def share(self, waiting: Waiting, now: float) -> Granted | Refusal:
         """Stop waiting and run beside the holder of the lane, if there is room for both."""
         self.abandon(waiting)
         return self._admit(waiting.ask, now)
@@ -183,7 +183,10 @@ class Ledger:
         """Whether `ask` would be refused because its root has no turn left, and only for that."""
         taken = ask.lane is not None and self._lanes.in_use(ask.lane)
         refused = None if self.draining or taken else self._refusal(ask, now)
-        return refused is not None and refused.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+        return (
+            refused is not None
+            and refused.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
+        )
 
     def holders(self, lane: LaneId) -> frozenset[LeaseId]:
         return self._lanes.holders(lane)
@@ -218,24 +221,24 @@ class Ledger:
         followed = self._lanes.followed(lane)
         return followed != earlier if followed is not None else lane != held
 
-    def _refusal(self, ask: Ask, now: float) -> Refused | None:
+    def _refusal(self, ask: Ask, now: float) -> Refusal | None:
         """Why an ask that waits for nobody is refused, its memory apart."""
         opens = ask.lane is not None and not self._lanes.in_use(ask.lane)
         if opens and not self._lanes.fit(places_to_open(ask)):
-            return Refused(Refusal.LANES_AT_CAPACITY)
+            return Refusal(AdmissionReason.LANES_AT_CAPACITY)
         if len(self._held) >= self._limits.turns:
-            return Refused(Refusal.TURNS_AT_CAPACITY)
+            return Refusal(AdmissionReason.TURNS_AT_CAPACITY)
         return self.workflows.refusal(ask, now)
 
     # Acting.
 
-    def _admit(self, ask: Ask, now: float) -> Granted | Refused:
+    def _admit(self, ask: Ask, now: float) -> Granted | Refusal:
         refused = self._refusal(ask, now)
         if refused is not None:
             return self._count(refused, ask)
         memory = self.memory.reserve(ask.body_bytes)
         if memory is None:
-            return self.refuse(Refusal.MEMORY_AT_CAPACITY)
+            return self.refuse(AdmissionReason.MEMORY_AT_CAPACITY)
         workflow = self.workflows.reserve(ask, now)
         return Granted(self._grant(ask, memory, workflow), workflow)
 
@@ -243,10 +246,10 @@ class Ledger:
         self,
         earlier: LeaseId,
         ask: Ask,
-        places: Places,
+        places: LaneCount,
         now: float,
         instead_of: Waiting | None = None,
-    ) -> Waiting | Refused:
+    ) -> Waiting | Refusal:
         held = self._held[earlier]
         gives_way = None if instead_of is None else instead_of.workflow
         refused = self.workflows.refusal(ask, now, held.workflow, gives_way)
@@ -255,7 +258,7 @@ class Ledger:
         beyond = max(0, ask.body_bytes - held.memory.size)
         freed = 0 if instead_of is None else instead_of.extra.size
         if beyond > freed and not self.memory.fits(beyond - freed):
-            return self.refuse(Refusal.MEMORY_AT_CAPACITY)
+            return self.refuse(AdmissionReason.MEMORY_AT_CAPACITY)
         if instead_of is not None:
             self.abandon(instead_of)
             instead_of.superseded = True
@@ -279,11 +282,11 @@ class Ledger:
         self._observe("admitted", lease_id)
         return lease_id
 
-    def refuse(self, refusal: Refusal) -> Refused:
+    def refuse(self, refusal: AdmissionReason) -> Refusal:
         """Count a refusal; what was decided elsewhere (a settling time ran out) counts here too."""
-        return self._count(Refused(refusal))
+        return self._count(Refusal(refusal))
 
-    def _count(self, refused: Refused, ask: Ask | None = None) -> Refused:
+    def _count(self, refused: Refusal, ask: Ask | None = None) -> Refusal:
         self._totals["turns_refused"] += 1
         self._totals["lanes_refused"] += refused.refusal in _LANE_REFUSALS
         if ask is not None and refused.refusal in _WORKFLOW_REFUSALS:

@@ -14,28 +14,28 @@ from dataclasses import dataclass, field
 
 import trio
 
-from lifecycle.ask import Ask, Refusal, Refused, RootId
+from lifecycle.ask import AdmissionReason, Ask, Refusal, RootId
 from lifecycle.ledger import Granted, Ledger, Waiting
 from lifecycle.limits import WorkflowLimits
 
-Decision = Granted | Waiting | Refused
+Decision = Granted | Waiting | Refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineStatistics:
+class WaitlistStatistics:
     """Workers that wait, over all roots."""
 
     waiting: int
 
 
 @dataclass(slots=True, eq=False)
-class _InLine:
+class _Waiter:
     ask: Ask
     decision: Decision | None = None
     called: trio.Event = field(default_factory=trio.Event)
 
 
-class Lines:
+class Waitlist:
     """`undo` is told what was decided for somebody who was cancelled in the same moment."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Lines:
         self._limits = limits
         self._ledger = ledger
         self._undo = undo
-        self._lines: dict[RootId, deque[_InLine]] = {}  # none of them empty
+        self._lines: dict[RootId, deque[_Waiter]] = {}  # none of them empty
 
     async def ask(self, ask: Ask) -> Decision:
         """Ask the ledger, after waiting in line where there is reason to."""
@@ -52,7 +52,7 @@ class Lines:
         root = self._ledger.workflows.root(ask)
         if root is None or not self._may_wait(ask, root, now):
             return self._ledger.ask(ask, now)
-        me = _InLine(ask)
+        me = _Waiter(ask)
         self._lines.setdefault(root, deque()).append(me)
         try:
             with trio.move_on_after(self._limits.hold_seconds):
@@ -77,8 +77,8 @@ class Lines:
                 first.called.set()
             self._drop_if_empty(root)
 
-    def statistics(self) -> LineStatistics:
-        return LineStatistics(waiting=sum(len(line) for line in self._lines.values()))
+    def statistics(self) -> WaitlistStatistics:
+        return WaitlistStatistics(waiting=sum(len(line) for line in self._lines.values()))
 
     def _may_wait(self, ask: Ask, root: RootId, now: float) -> bool:
         if not ask.worker or self._limits.hold_seconds <= 0:
@@ -89,7 +89,10 @@ class Lines:
     def _must_wait(self, ask: Ask, now: float) -> bool:
         """Who is first waits for its root alone: what else it lacks is found when that is there."""
         refused = None if self._ledger.draining else self._ledger.workflows.refusal(ask, now)
-        return refused is not None and refused.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+        return (
+            refused is not None
+            and refused.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
+        )
 
     def _drop_if_empty(self, root: RootId) -> None:
         if not self._lines[root]:

@@ -21,7 +21,7 @@ A turn without a root has no place, here `None`, and nothing limits it.
 
 from dataclasses import dataclass
 
-from lifecycle.ask import Ask, Refusal, Refused, RootId, ThreadId
+from lifecycle.ask import AdmissionReason, Ask, Refusal, RootId, ThreadId
 from lifecycle.budget import Place, Workflow, WorkflowStatistics
 from lifecycle.limits import WorkflowLimits
 
@@ -56,7 +56,7 @@ class Workflows:
 
     def refusal(
         self, ask: Ask, now: float, earlier: Place | None = None, freed: Place | None = None
-    ) -> Refused | None:
+    ) -> Refusal | None:
         """Why `ask` cannot follow `earlier`, or come by itself; `freed` gives way to it."""
         place = self._place(ask, earlier)
         if place is None:
@@ -65,7 +65,7 @@ class Workflows:
         if workflow is not None:
             return workflow.refusal(place, now, freed)
         if len(self._roots) >= self._limits.roots and self._forgettable(now) is None:
-            return Refused(Refusal.WORKFLOW_TRACKING_EXHAUSTED)
+            return Refusal(AdmissionReason.WORKFLOW_TRACKING_EXHAUSTED)
         return None
 
     def count_refusal(self, ask: Ask) -> None:

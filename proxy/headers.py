@@ -11,7 +11,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-Headers = list[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
+HeaderList = list[tuple[bytes, bytes]]
 _GO_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _SECONDS: Final[tuple[tuple[str, float], ...]] = (
     ("ms", 0.001),

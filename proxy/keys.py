@@ -35,7 +35,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class IssuedKey:
     """A fresh key; `secret` is nowhere else."""
 
     key: Key
@@ -57,7 +57,7 @@ class KeyRing:
         """Oldest first."""
         return tuple(self._keys.values())
 
-    def add(self, name: str) -> Made:
+    def add(self, name: str) -> IssuedKey:
         """Make a key. Raises ValueError for a bad name or too many, OSError if it cannot be kept;
         then there is no new key."""
         if not (0 < len(name) <= NAME_CHARACTERS and name.isprintable()):
@@ -69,7 +69,7 @@ class KeyRing:
             id=f"key-{secrets.token_hex(6)}", name=name, sha256=_hash(secret), created=self._wall()
         )
         self._keep({**self._keys, key.id: key})
-        return Made(key, secret)
+        return IssuedKey(key, secret)
 
     def revoke(self, key_id: str) -> bool:
         """False when there is no such key. Raises OSError, and then it is still good."""

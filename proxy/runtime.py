@@ -14,11 +14,11 @@ from lifecycle import Admission
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings
 from proxy.accounts.credentials.refresh import HttpPost, Refresher
-from proxy.accounts.health import Lasting
-from proxy.accounts.opening import Managed, Opener, inspect
-from proxy.accounts.persistence import Shelf, open_shelf
+from proxy.accounts.health import PersistedHealth
+from proxy.accounts.opening import ManagedAccounts, Opener, inspect
+from proxy.accounts.persistence import AccountStore, open_shelf
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.registry import AccountBook
+from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.view import AccountId
 from proxy.config.load import Config
 from proxy.config.settings import is_loopback
@@ -44,9 +44,9 @@ class Runtime:
     journal: Journal
     keys: KeyRing
     accounts: AccountPool
-    book: AccountBook
+    book: AccountRegistry
     opener: Opener
-    shelf: Shelf | None = None
+    shelf: AccountStore | None = None
     wall: Callable[[], float] = time.time
     started: float = field(default_factory=trio.current_time)
 
@@ -86,13 +86,13 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
 @contextmanager
 def open_accounts(
     config: Config, *, reading: bool = False, anyway: bool = False
-) -> Iterator[tuple[Managed, Shelf]]:
+) -> Iterator[tuple[ManagedAccounts, AccountStore]]:
     """The accounts of a home; what has changed of them is written down at the end.
 
     Unless it is for `reading`, the caller holds the lock of `config.home`. `anyway`: also where one
     that is configured cannot serve. Raises ConfigError.
     """
-    book = AccountBook(config.home)
+    book = AccountRegistry(config.home)
     with closing(open_shelf(config.home)) as shelf:
         refresher = Refresher(HttpPost(), config.upstream.refresh_url)
         opener = Opener(
@@ -102,14 +102,17 @@ def open_accounts(
         accounts = _accounts(config, book, opener, anyway=anyway)
         pool = AccountPool(accounts, config.routing, time.time, bindings)
         try:
-            yield Managed(pool=pool, book=book, opener=opener, configured=config.accounts), shelf
+            yield (
+                ManagedAccounts(pool=pool, book=book, opener=opener, configured=config.accounts),
+                shelf,
+            )
         finally:
             if not reading:
                 pool.scribe.flush(shelf)
 
 
 def _accounts(
-    config: Config, book: AccountBook, opener: Opener, *, anyway: bool
+    config: Config, book: AccountRegistry, opener: Opener, *, anyway: bool
 ) -> Iterator[Account]:
     """Those of the configuration first. Raises ConfigError for one of these that cannot serve;
     one that was added by command is only out of use then."""
@@ -141,7 +144,7 @@ def inspect_accounts(config: Config) -> list[str]:
     return warnings
 
 
-def _known(home: Path, shelf: Shelf) -> dict[AccountId, Lasting]:
+def _known(home: Path, shelf: AccountStore) -> dict[AccountId, PersistedHealth]:
     try:
         return shelf.lasting()
     except sqlite3.Error as error:

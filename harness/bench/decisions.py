@@ -15,13 +15,13 @@ from rich.table import Table
 from lifecycle import Ask, Granted, LaneId, Ledger, Limits, PrincipalId, RootId, ThreadId
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import MOST_BINDINGS, ThreadName
-from proxy.accounts.claim import Asked
+from proxy.accounts.claim import AccountRequest
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.opening import NoCredential
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.usage import Usage
+from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.view import AccountId, Window
 
 BATCH = 50
@@ -94,7 +94,7 @@ def _leases(ledger: Ledger, asks: Sequence[Ask]) -> Decide:
     return decide
 
 
-def _claims(pool: AccountPool, asked: Sequence[Asked]) -> Decide:
+def _claims(pool: AccountPool, asked: Sequence[AccountRequest]) -> Decide:
     each = iter(asked)
 
     def decide() -> None:
@@ -141,9 +141,9 @@ def _pool(accounts: int) -> AccountPool:
     for number in range(accounts):
         account = Account(AccountId(f"a{number}"), AccountSpec(key="env:UNUSED"), none)
         windows = (_window("primary", number % 50), _window("secondary", 5))
-        account.state.learn(Usage(windows=windows), WALL)
+        account.state.learn(QuotaUsage(windows=windows), WALL)
         made.append(account)
-    pool = AccountPool(made, Routing(), lambda: WALL)
+    pool = AccountPool(made, RoutingSettings(), lambda: WALL)
     for number in range(MOST_BINDINGS):
         with pool.claim(_asked(number)):
             pass
@@ -154,5 +154,5 @@ def _window(name: str, used: float) -> Window:
     return Window(name=name, used_percent=used, resets_at=WALL + 3600, minutes=300)
 
 
-def _asked(number: int) -> Asked:
-    return Asked(principal="local", thread=ThreadName(f"thread-{number}"), model="gpt-5")
+def _asked(number: int) -> AccountRequest:
+    return AccountRequest(principal="local", thread=ThreadName(f"thread-{number}"), model="gpt-5")

@@ -24,7 +24,7 @@ from rich.console import Console
 from harness.simulate.load import Load, Turn, turns
 from harness.simulate.pool import HOUR_SECONDS, Provider, SimAccount, open_accounts
 from harness.simulate.report import Rule, Tally, document, report
-from proxy.accounts.route import Binding, Memory, Move, Routing, Wish, Withheld
+from proxy.accounts.route import Binding, Move, RouteMemory, RouteRequest, RoutingSettings, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.view import AccountId, AccountView, Window, family_of
 
@@ -68,14 +68,14 @@ def hop_to_cooler(turn: Turn, accounts: list[SimAccount], seen: Seen, now: float
 class ByRoute:
     """The proxy's rule, with the memory that the proxy keeps for it."""
 
-    def __init__(self, settings: Routing) -> None:
+    def __init__(self, settings: RoutingSettings) -> None:
         self._settings = settings
         self._bindings: dict[str, Binding] = {}
         self._cursor: AccountId | None = None
 
     def __call__(self, turn: Turn, accounts: list[SimAccount], seen: Seen, now: float) -> Chosen:
         binding = self._bindings.get(turn.thread)
-        memory = Memory(
+        memory = RouteMemory(
             binding=binding,
             parent=_account(seen.served_by.get(turn.parent or "")),
             sibling=_account(seen.sibling.get(turn.parent or "")),
@@ -83,7 +83,7 @@ class ByRoute:
             in_flight={AccountId(name): count for name, count in seen.in_flight.items()},
         )
         views = [_view(account, now) for account in accounts]
-        found = route(views, Wish(family=FAMILY), memory, self._settings, now)
+        found = route(views, RouteRequest(family=FAMILY), memory, self._settings, now)
         if isinstance(found, Withheld):
             return Chosen(account=None, retry_at=found.retry_at or float("inf"))
         if found.binding is not None:
@@ -107,8 +107,8 @@ def rules() -> dict[Rule, Choose]:
     """Each with a memory of its own."""
     return {
         "hop_to_cooler": hop_to_cooler,
-        "capacity_first": ByRoute(Routing(cache_affinity=False)),
-        "cache_first": ByRoute(Routing()),
+        "capacity_first": ByRoute(RoutingSettings(cache_affinity=False)),
+        "cache_first": ByRoute(RoutingSettings()),
     }
 
 

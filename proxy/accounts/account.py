@@ -2,13 +2,13 @@
 
 from typing import Final, Protocol
 
-from proxy.accounts.credentials.api_key import Headers
 from proxy.accounts.credentials.refresh import CredentialFailure
-from proxy.accounts.health import AccountState
+from proxy.accounts.health import AccountHealth
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.tally import Tally
 from proxy.accounts.verdict import Kind, Verdict
 from proxy.accounts.view import ANY, AccountId, AccountView, Family
+from proxy.headers import HeaderList
 
 REFUSED: Final = "credential refused by the provider"
 
@@ -23,9 +23,9 @@ class Credential(Protocol):
     @property
     def version(self) -> str: ...
 
-    async def headers(self, wall: float) -> Headers | CredentialFailure: ...
+    async def headers(self, wall: float) -> HeaderList | CredentialFailure: ...
 
-    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure: ...
+    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure: ...
 
 
 class Account:
@@ -34,12 +34,12 @@ class Account:
         account: AccountId,
         spec: AccountSpec,
         credential: Credential,
-        state: AccountState | None = None,
+        state: AccountHealth | None = None,
     ) -> None:
         self.id = account
         self.spec = spec
         self.credential = credential
-        self.state = state if state is not None else AccountState()
+        self.state = state if state is not None else AccountHealth()
         self.tally = Tally()
         self.in_flight = 0
         self.base_url = spec.url

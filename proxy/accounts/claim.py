@@ -7,12 +7,12 @@ from typing import Final
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import BindingKey, Bindings, Foreign, ThreadName
-from proxy.accounts.credentials.api_key import Headers
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Move, Route
-from proxy.accounts.usage import Usage, usage_in_event, usage_in_headers
+from proxy.accounts.usage import QuotaUsage, usage_in_event, usage_in_headers
 from proxy.accounts.verdict import Kind, Verdict
 from proxy.accounts.view import AccountId, Family, family_of
+from proxy.headers import HeaderList
 
 logger = logging.getLogger("turnlane")
 
@@ -25,7 +25,7 @@ _WORTH_A_LINE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AccountRequest:
     """Who wants to be served. `parent` is the thread that this one is a child of; `keyed`: there
     are several principals, so that what nobody remembers may be anybody's."""
 
@@ -45,7 +45,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Gift:
+class Issued:
     """Something that an account gave to a principal, and that is of use with both alone."""
 
     account: AccountId
@@ -53,14 +53,14 @@ class Gift:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class PoolAccess:
     """What a claim writes into: the pool's own."""
 
     bindings: Bindings
     wall: Callable[[], float]
     touch: Callable[[AccountId | None], None]
-    gave: Callable[[str, str | None, Gift], None]
-    gift: Callable[[str, str | None], Gift | None]
+    gave: Callable[[str, str | None, Issued], None]
+    gift: Callable[[str, str | None], Issued | None]
     alone: Callable[[], bool]
 
 
@@ -68,7 +68,13 @@ class Claim:
     """`warm`: this account served the thread last, so its prompt cache is there."""
 
     def __init__(
-        self, books: Books, account: Account, route: Route, asked: Asked, *, warm: bool
+        self,
+        books: PoolAccess,
+        account: Account,
+        route: Route,
+        asked: AccountRequest,
+        *,
+        warm: bool,
     ) -> None:
         self._books = books
         self._asked = asked
@@ -77,16 +83,16 @@ class Claim:
         self.account = account
         self.route = route
 
-    async def headers(self) -> Headers | CredentialFailure:
+    async def headers(self) -> HeaderList | CredentialFailure:
         """The credential that serves, refreshed if need be. A failure is noted, too."""
         return self._noted(await self.account.credential.headers(self._books.wall()))
 
-    async def renew(self, used: Headers) -> Headers | CredentialFailure:
+    async def renew(self, used: HeaderList) -> HeaderList | CredentialFailure:
         """Another credential than `used`, which the provider has refused."""
         refused = next((value for name, value in used if name == b"authorization"), b"")
         return self._noted(await self.account.credential.renew(refused, self._books.wall()))
 
-    def _noted(self, found: Headers | CredentialFailure) -> Headers | CredentialFailure:
+    def _noted(self, found: HeaderList | CredentialFailure) -> HeaderList | CredentialFailure:
         now = self._books.wall()
         self.account.state.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
@@ -111,7 +117,7 @@ class Claim:
     def learn_event(self, data: bytes) -> None:
         self._learn(usage_in_event(data, self._books.wall()))
 
-    def _learn(self, usage: Usage) -> None:
+    def _learn(self, usage: QuotaUsage) -> None:
         if usage.windows or usage.plan is not None or usage.credits is not None:
             self.account.state.learn(usage, self._books.wall())
             self._books.touch(self.account.id)
@@ -147,7 +153,7 @@ class Claim:
 
     def gave(self, kind: str, value: str | None) -> None:
         """`kind` is `response` for a response id, `state` for turn state."""
-        self._books.gave(kind, value, Gift(self.account.id, self._asked.principal))
+        self._books.gave(kind, value, Issued(self.account.id, self._asked.principal))
 
     def may_have(self, kind: str, value: str | None) -> bool:
         """Whether the account may be shown what the client got before. What nobody remembers is
@@ -156,7 +162,7 @@ class Claim:
         if gift is None:
             at_home = self.route.move in _AT_HOME or self._books.alone()
             return at_home and not self._asked.keyed
-        return gift == Gift(self.account.id, self._asked.principal)
+        return gift == Issued(self.account.id, self._asked.principal)
 
     @property
     def last_foreign(self) -> bytes | None:

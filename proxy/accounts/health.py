@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from proxy.accounts.usage import Usage
+from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.verdict import LONGEST_HINT_SECONDS, Kind, Verdict
 from proxy.accounts.view import ANY, SPENT_PERCENT, AccountId, AccountView, Cooldown, Family, Window
 
@@ -32,7 +32,7 @@ INVALID_PROBE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lasting:
+class PersistedHealth:
     """What outlives the process."""
 
     windows: tuple[Window, ...] = ()
@@ -44,9 +44,9 @@ class Lasting:
     fingerprint: str = ""
 
 
-class AccountState:
-    def __init__(self, lasting: Lasting | None = None) -> None:
-        known = lasting or Lasting()
+class AccountHealth:
+    def __init__(self, lasting: PersistedHealth | None = None) -> None:
+        known = lasting or PersistedHealth()
         self._windows = {window.name: window for window in known.windows}
         self._spent = {key: replace(each, probing=False) for key, each in known.spent.items()}
         self._trouble: dict[Family, Cooldown] = {}
@@ -83,8 +83,8 @@ class AccountState:
     def pause(self, *, paused: bool) -> None:
         self._paused, self._view = paused, None
 
-    def lasting(self) -> Lasting:
-        return Lasting(
+    def lasting(self) -> PersistedHealth:
+        return PersistedHealth(
             windows=tuple(self._windows.values()),
             spent=self._spent.copy(),
             plan=self.plan,
@@ -126,7 +126,7 @@ class AccountState:
         self._streak = 0
         self._accepted(began)
 
-    def learn(self, usage: Usage, now: float) -> None:
+    def learn(self, usage: QuotaUsage, now: float) -> None:
         """Take in what was reported; what was not mentioned stays."""
         self._view = None
         self.plan = usage.plan or self.plan
@@ -143,7 +143,7 @@ class AccountState:
                     since=now, until=until, probe_at=now + QUOTA_PROBE_SECONDS
                 )
 
-    def refresh(self, usage: Usage, now: float) -> None:
+    def refresh(self, usage: QuotaUsage, now: float) -> None:
         """The provider's own account of it, asked for: what it does not confirm is over."""
         if usage.windows:
             self._windows, self._view = {}, None

@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.accounts.account import Account
-from proxy.accounts.credentials.api_key import ApiKey, Headers
+from proxy.accounts.credentials.api_key import ApiKey
 from proxy.accounts.credentials.auth_file import read
 from proxy.accounts.credentials.auth_json import NoLogin
 from proxy.accounts.credentials.chatgpt import ChatGptLogin
 from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
 from proxy.accounts.credentials.secret_source import Loaded, load_reference
-from proxy.accounts.health import AccountState, Lasting
+from proxy.accounts.health import AccountHealth, PersistedHealth
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.registry import AccountBook
+from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
+from proxy.headers import HeaderList
 
 logger = logging.getLogger("turnlane")
 
@@ -36,10 +37,10 @@ class KeyCredential:
     def version(self) -> str:
         return self.key.fingerprint
 
-    async def headers(self, wall: float) -> Headers | CredentialFailure:
+    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
         return self.key.headers()
 
-    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure:
+    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure:
         return CredentialFailure(final=True, message="the provider refused its key")
 
 
@@ -51,10 +52,10 @@ class NoCredential:
     fingerprint: str = ""
     version: str = ""
 
-    async def headers(self, wall: float) -> Headers | CredentialFailure:
+    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
         return self.failure
 
-    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure:
+    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure:
         return self.failure
 
 
@@ -65,13 +66,13 @@ class Opener:
 
     refresher: Refresher
     environment: Mapping[str, str] = field(repr=False)
-    known: MutableMapping[AccountId, Lasting]
+    known: MutableMapping[AccountId, PersistedHealth]
     wall: Callable[[], float] = time.time
 
     def open(self, account: AccountId, spec: AccountSpec) -> Account:
         """One whose login is missing waits for its owner to sign in. Raises ValueError for a key
         that cannot be read."""
-        state = AccountState(self.known.get(account))
+        state = AccountHealth(self.known.get(account))
         if spec.key is not None:
             loaded = load_reference(spec.key, self.environment)
             if loaded.note is not None:
@@ -90,7 +91,7 @@ class Opener:
             return self.open(account, spec)
         except ValueError as error:
             failure = CredentialFailure(final=True, message=f"not readable: {error}", local=True)
-        state = AccountState(self.known.get(account))
+        state = AccountHealth(self.known.get(account))
         made = Account(account, spec, NoCredential(failure=failure), state)
         self._note(made, failure)
         return made
@@ -119,10 +120,10 @@ def _login_path(spec: AccountSpec) -> Path:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Managed:
+class ManagedAccounts:
     """The accounts of one home. Those `configured` in config.toml are not added or removed here."""
 
     pool: AccountPool
-    book: AccountBook
+    book: AccountRegistry
     opener: Opener
     configured: Collection[AccountId]

@@ -24,7 +24,7 @@ import msgspec
 import trio
 
 from proxy.accounts.bindings import MOST_BINDINGS, BindingKey, Bindings, ThreadName
-from proxy.accounts.health import Lasting
+from proxy.accounts.health import PersistedHealth
 from proxy.accounts.route import Binding
 from proxy.accounts.view import AccountId, Family
 from proxy.errors import ConfigError
@@ -34,13 +34,13 @@ SHELF_NAME: Final = "accounts.sqlite3"
 _BUSY_SECONDS: Final = 5.0
 _COLUMNS: Final = "account, generation, used_at, scored_at, held_since, detour"
 
-_lasting: Final = msgspec.json.Decoder(Lasting)
+_lasting: Final = msgspec.json.Decoder(PersistedHealth)
 
 Changes = Sequence[tuple[BindingKey, Binding | None]]
-Known = Sequence[tuple[AccountId, Lasting | None]]
+Known = Sequence[tuple[AccountId, PersistedHealth | None]]
 
 
-class Shelf:
+class AccountStore:
     """Raises sqlite3.Error."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
@@ -62,7 +62,7 @@ class Shelf:
         )
         return [_bound(*row) for row in rows]
 
-    def lasting(self) -> dict[AccountId, Lasting]:
+    def lasting(self) -> dict[AccountId, PersistedHealth]:
         """What is known of each account; what cannot be read is forgotten."""
         found = {}
         for account, text in self._database.execute("SELECT id, lasting FROM accounts"):
@@ -98,7 +98,7 @@ class Shelf:
         self._database.close()
 
 
-def open_shelf(home: Path) -> Shelf:
+def open_shelf(home: Path) -> AccountStore:
     """The shelf of a home, its owner's alone. Raises ConfigError for one that cannot be used."""
     path = home / SHELF_NAME
     try:
@@ -110,7 +110,7 @@ def open_shelf(home: Path) -> Shelf:
     except (OSError, sqlite3.Error) as error:
         raise _unusable(path, error) from error
     try:
-        return Shelf(database)
+        return AccountStore(database)
     except sqlite3.Error as error:
         database.close()
         raise _unusable(path, error) from error
@@ -166,13 +166,15 @@ class _Batch:
     """What is written together."""
 
     bindings: Changes
-    accounts: Sequence[tuple[AccountId, Lasting | None]]
+    accounts: Sequence[tuple[AccountId, PersistedHealth | None]]
 
 
 class Scribe:
     """`known` says what is to be kept of an account; None for one that is to be forgotten."""
 
-    def __init__(self, bindings: Bindings, known: Callable[[AccountId], Lasting | None]) -> None:
+    def __init__(
+        self, bindings: Bindings, known: Callable[[AccountId], PersistedHealth | None]
+    ) -> None:
         self._bindings = bindings
         self._known = known
         self._dirty: set[AccountId] = set()
@@ -200,7 +202,7 @@ class Scribe:
     def _is_pending(self, key: BindingKey) -> bool:
         return key in self._under_way or self._bindings.has_changed(key)
 
-    async def write(self, shelf: Shelf) -> None:
+    async def write(self, shelf: AccountStore) -> None:
         """The owner task: write down what changes, until cancelled."""
         own_thread = trio.CapacityLimiter(1)
         self._running = True
@@ -222,7 +224,7 @@ class Scribe:
             self._running = False
             self._wrote.unpark_all()
 
-    def flush(self, shelf: Shelf) -> None:
+    def flush(self, shelf: AccountStore) -> None:
         """Write what is left, once and for all: after that another process may be the writer. No
         owner task may run any more."""
         if not self._flushed:
@@ -239,7 +241,7 @@ class Scribe:
         )
 
 
-def _write(shelf: Shelf, batch: _Batch) -> bool:
+def _write(shelf: AccountStore, batch: _Batch) -> bool:
     try:
         shelf.write(batch.bindings, batch.accounts)
     except sqlite3.Error as error:

@@ -19,10 +19,10 @@ from typing import Final
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
-from proxy.accounts.claim import FRESH, Asked, Books, Claim, Gift
-from proxy.accounts.health import Lasting
+from proxy.accounts.claim import FRESH, AccountRequest, Claim, Issued, PoolAccess
+from proxy.accounts.health import PersistedHealth
 from proxy.accounts.persistence import Scribe
-from proxy.accounts.route import Memory, Route, Routing, Wish, Withheld
+from proxy.accounts.route import Route, RouteMemory, RouteRequest, RoutingSettings, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.statistics import AccountStatistics, statistics_of
 from proxy.accounts.view import AccountId, AccountView, Family
@@ -52,7 +52,7 @@ class AccountPool:
     def __init__(
         self,
         accounts: Iterable[Account],
-        settings: Routing,
+        settings: RoutingSettings,
         wall: Callable[[], float],
         bindings: Bindings | None = None,
     ) -> None:
@@ -61,10 +61,10 @@ class AccountPool:
         self._settings = settings
         self._wall = wall
         self._bindings = bindings if bindings is not None else Bindings()
-        self._gifts = Recent[bytes, Gift]()
+        self._gifts = Recent[bytes, Issued]()
         self._cursor: AccountId | None = None
         self.scribe = Scribe(self._bindings, self.known)
-        self._books = Books(
+        self._books = PoolAccess(
             bindings=self._bindings,
             wall=wall,
             touch=self.scribe.touch,
@@ -90,7 +90,7 @@ class AccountPool:
 
     @contextmanager
     def claim(
-        self, asked: Asked, excluded: AbstractSet[AccountId] = frozenset()
+        self, asked: AccountRequest, excluded: AbstractSet[AccountId] = frozenset()
     ) -> Iterator[Claim | Withheld]:
         """One attempt on the account that routing names, or why there is none."""
         now = self._wall()
@@ -113,7 +113,7 @@ class AccountPool:
             if decided.probe:
                 account.state.end_probe(asked.family, self._wall())
 
-    def preview(self, asked: Asked) -> Route | Withheld:
+    def preview(self, asked: AccountRequest) -> Route | Withheld:
         """Where the next turn of a thread would go; changes nothing."""
         return self._route(asked, frozenset(), self._wall())
 
@@ -122,23 +122,23 @@ class AccountPool:
         return self._bindings.families(thread)
 
     def _route(
-        self, asked: Asked, excluded: AbstractSet[AccountId], now: float
+        self, asked: AccountRequest, excluded: AbstractSet[AccountId], now: float
     ) -> Route | Withheld:
-        memory = Memory(
+        memory = RouteMemory(
             binding=self._bindings.get(asked.key),
             parent=self._bindings.served(asked.parent),
             sibling=self._bindings.last_child(asked.parent),
             cursor=self._cursor,
             in_flight=self._in_flight,
         )
-        wish = Wish(
+        wish = RouteRequest(
             family=asked.family,
             bound=asked.key is not None,
             anchor=self._anchor(asked),
         )
         return route(self.views(), wish, memory, self._settings, now, excluded)
 
-    def _remember(self, asked: Asked, decided: Route) -> bool:
+    def _remember(self, asked: AccountRequest, decided: Route) -> bool:
         """Returns whether this account served the thread last, and so has its prompt cache."""
         key = asked.key
         warm = self._bindings.served(asked.thread) == decided.account
@@ -152,14 +152,14 @@ class AccountPool:
 
     # What belongs to the account that gave it: response ids and turn state.
 
-    def _gave(self, kind: str, value: str | None, gift: Gift) -> None:
+    def _gave(self, kind: str, value: str | None, gift: Issued) -> None:
         if value:
             self._gifts.set(_digest(kind, value), gift)
 
-    def _gift(self, kind: str, value: str | None) -> Gift | None:
+    def _gift(self, kind: str, value: str | None) -> Issued | None:
         return self._gifts.get(_digest(kind, value)) if value else None
 
-    def _anchor(self, asked: Asked) -> AccountId | None:
+    def _anchor(self, asked: AccountRequest) -> AccountId | None:
         gift = self._gift("response", asked.previous_response_id)
         return gift.account if gift is not None and gift.principal == asked.principal else None
 
@@ -187,7 +187,7 @@ class AccountPool:
         self._gifts.drop_values(lambda gift: gift.account == account)
         self.scribe.touch(account)
 
-    def known(self, account: AccountId) -> Lasting | None:
+    def known(self, account: AccountId) -> PersistedHealth | None:
         """What is known of an account that is here."""
         found = self._accounts.get(account)
         return None if found is None else found.state.lasting()

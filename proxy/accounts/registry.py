@@ -25,7 +25,7 @@ Specs = dict[str, AccountSpec]
 _specs: Final = msgspec.json.Decoder(Specs)
 
 
-class AccountBook:
+class AccountRegistry:
     """Its files are written by the process that holds the home's lock. Raises ConfigError for a
     book that cannot be read."""
 

@@ -12,7 +12,7 @@ Strategy = Literal["quota", "round_robin", "fill_first", "reset_first"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
+class RoutingSettings:
     """`[routing]`: how turns find an account."""
 
     cache_affinity: bool = True
@@ -38,7 +38,7 @@ class Move(StrEnum):
     CLEARED = "cleared"
 
 
-class Reason(StrEnum):
+class MoveReason(StrEnum):
     """Why a turn goes where it goes: what keeps a thread, what released it, what chose."""
 
     BOUND = "bound"
@@ -74,7 +74,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RouteRequest:
     """What is to be served. `bound` is False for a turn whose thread is unknown: nothing is kept.
 
     `anchor` is the account that the request itself continues on (`previous_response_id`).
@@ -86,7 +86,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class RouteMemory:
     """What is remembered around a wish. `parent` and `sibling`: where they were served last;
     `cursor`: where the last new thread was placed."""
 
@@ -103,7 +103,7 @@ class Route:
 
     account: AccountId
     move: Move
-    reason: Reason
+    reason: MoveReason
     binding: Binding | None
     probe: bool = False
 
@@ -116,5 +116,5 @@ class Withheld:
     spent: bool
     retry_at: float | None
     move: Move | None
-    reason: Reason
+    reason: MoveReason
     standings: Mapping[Standing, int] = field(default_factory=lambda: MappingProxyType({}))

@@ -27,13 +27,13 @@ from typing import Final
 
 from proxy.accounts.route import (
     Binding,
-    Memory,
     Move,
-    Reason,
+    MoveReason,
     Route,
-    Routing,
+    RouteMemory,
+    RouteRequest,
+    RoutingSettings,
     Strategy,
-    Wish,
     Withheld,
 )
 from proxy.accounts.strategy import Places
@@ -57,14 +57,14 @@ __all__ = [
     "Binding",
     "Cooldown",
     "Family",
-    "Memory",
     "Move",
-    "Reason",
+    "MoveReason",
     "Route",
-    "Routing",
+    "RouteMemory",
+    "RouteRequest",
+    "RoutingSettings",
     "Strategy",
     "Window",
-    "Wish",
     "Withheld",
     "family_of",
     "route",
@@ -73,9 +73,9 @@ __all__ = [
 
 def route(
     views: Sequence[AccountView],
-    wish: Wish,
-    memory: Memory,
-    settings: Routing,
+    wish: RouteRequest,
+    memory: RouteMemory,
+    settings: RoutingSettings,
     now: float,
     excluded: AbstractSet[AccountId] = frozenset(),
 ) -> Route | Withheld:
@@ -84,35 +84,35 @@ def route(
     `views` in the order in which they are configured. `excluded` have failed this very turn: they
     are avoided, and that is all it means.
     """
-    field_ = _Field(views, wish, memory, settings, now, excluded)
+    field_ = _Decision(views, wish, memory, settings, now, excluded)
     binding = memory.binding
     if binding is None:
         return field_.place(Move.NEW, None)
     released = field_.released(binding)
     if released is None:
         return field_.stay(binding)
-    return field_.place(Move.NEW if released is Reason.IDLE else Move.REBOUND, released)
+    return field_.place(Move.NEW if released is MoveReason.IDLE else Move.REBOUND, released)
 
 
 _RELEASES: Final = MappingProxyType(
     {
-        Standing.PAUSED: Reason.PAUSED,
-        Standing.PLAN: Reason.PLAN,
-        Standing.INVALID: Reason.CREDENTIAL,
-        Standing.SPENT: Reason.QUOTA,
+        Standing.PAUSED: MoveReason.PAUSED,
+        Standing.PLAN: MoveReason.PLAN,
+        Standing.INVALID: MoveReason.CREDENTIAL,
+        Standing.SPENT: MoveReason.QUOTA,
     }
 )
 
 
-class _Field:
+class _Decision:
     """One decision: everything that it is made of, and the steps of making it."""
 
     def __init__(
         self,
         views: Sequence[AccountView],
-        wish: Wish,
-        memory: Memory,
-        settings: Routing,
+        wish: RouteRequest,
+        memory: RouteMemory,
+        settings: RoutingSettings,
         now: float,
         excluded: AbstractSet[AccountId],
     ) -> None:
@@ -135,21 +135,21 @@ class _Field:
 
     # A thread that is bound.
 
-    def released(self, binding: Binding) -> Reason | None:
+    def released(self, binding: Binding) -> MoveReason | None:
         """Why a binding ends here; None while it lasts."""
         view = self._views.get(binding.account)
         if view is None:
-            return Reason.REMOVED
+            return MoveReason.REMOVED
         standing = view.standing(self._wish.family, self._now)
         if standing in _RELEASES:
             return _RELEASES[standing]
         if view.generation != binding.generation:
-            return Reason.REPLACED
+            return MoveReason.REPLACED
         if self._now - binding.used_at >= self._settings.idle_seconds:
-            return Reason.IDLE
+            return MoveReason.IDLE
         held = binding.held_since is not None and standing is Standing.TROUBLED
         if held and self._now - (binding.held_since or 0) >= self._settings.hold_seconds:
-            return Reason.HOLD_EXPIRED if self._ready else None
+            return MoveReason.HOLD_EXPIRED if self._ready else None
         return None
 
     def stay(self, binding: Binding) -> Route:
@@ -157,7 +157,7 @@ class _Field:
         home = self._views[binding.account]
         kept = replace(binding, used_at=self._now)
         if home.id in self._excluded:
-            return self._go_round(kept, Reason.RETRY)
+            return self._go_round(kept, MoveReason.RETRY)
         if home.standing(self._wish.family, self._now) is Standing.READY:
             if kept.held_since is not None:
                 kept = replace(kept, held_since=None)
@@ -165,23 +165,25 @@ class _Field:
         if binding.held_since is None:
             kept = replace(kept, held_since=self._now)
         if home.may_probe(self._wish.family, self._now):
-            return self._route(home.id, Move.HELD, Reason.PROBE, kept, probe=True)
-        return self._go_round(kept, Reason.TROUBLE)
+            return self._route(home.id, Move.HELD, MoveReason.PROBE, kept, probe=True)
+        return self._go_round(kept, MoveReason.TROUBLE)
 
     def _at_home(self, home: AccountView, kept: Binding) -> Route:
         score = home.score(self._now)
         settings = self._settings
         due = self._now - kept.scored_at >= settings.rescore_seconds
         if settings.cache_affinity or score < settings.auto_switch_threshold or not due:
-            return self._route(home.id, Move.REUSED, Reason.BOUND, kept)
+            return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
         kept = replace(kept, scored_at=self._now)
         cooler = [x for x in self._ready if x.id != home.id and x.score(self._now) < score]
         cooler = [x for x in cooler if self._places.has_headroom(x)]
         if not cooler:
-            return self._route(home.id, Move.REUSED, Reason.BOUND, kept)
-        return self._bind(self._places.least_used(cooler), Move.REBOUND, Reason.CAPACITY, self._now)
+            return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
+        return self._bind(
+            self._places.least_used(cooler), Move.REBOUND, MoveReason.CAPACITY, self._now
+        )
 
-    def _go_round(self, kept: Binding, reason: Reason) -> Route:
+    def _go_round(self, kept: Binding, reason: MoveReason) -> Route:
         others = [view for view in self._ready if view.id != kept.account]
         remembered = [view for view in others if view.id == kept.detour]
         if others:
@@ -191,21 +193,21 @@ class _Field:
             for view in self._standing_as(Standing.TROUBLED):
                 if view.id not in self._excluded:
                     return self._route(view.id, Move.DETOUR, reason, kept)
-        return self._route(kept.account, Move.HELD, Reason.ALONE, kept)
+        return self._route(kept.account, Move.HELD, MoveReason.ALONE, kept)
 
     # A thread that is not.
 
-    def place(self, move: Move, why: Reason | None) -> Route | Withheld:
+    def place(self, move: Move, why: MoveReason | None) -> Route | Withheld:
         """Where to begin; `why` says what released the thread, if it was bound."""
         if self._ready:
             view, reason = self._way_round() or self._start([*self._ready, *self._due(move)])
             if self._standing[view.id] is not Standing.READY:
-                return replace(self._bind(view, move, Reason.PROBE), probe=True)
+                return replace(self._bind(view, move, MoveReason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
             view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
-            return self._bind(view, move, why or Reason.ALONE)
+            return self._bind(view, move, why or MoveReason.ALONE)
         return self._probe(move) or self._withheld(why)
 
     def _due(self, move: Move) -> list[AccountView]:
@@ -216,30 +218,30 @@ class _Field:
         troubled = self._standing_as(Standing.TROUBLED)
         return [view for view in troubled if view.may_probe(self._wish.family, self._now)]
 
-    def _way_round(self) -> tuple[AccountView, Reason] | None:
+    def _way_round(self) -> tuple[AccountView, MoveReason] | None:
         """Of a thread released while on a detour: that account has its latest prompt."""
         binding = self._memory.binding
         if binding is None or binding.held_since is None:
             return None
         if self._now - binding.used_at >= self._settings.hold_seconds:
             return None
-        return next(((x, Reason.BOUND) for x in self._ready if x.id == binding.detour), None)
+        return next(((x, MoveReason.BOUND) for x in self._ready if x.id == binding.detour), None)
 
-    def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, Reason]:
+    def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
         able = {view.id: view for view in among}
         roomy = any(self._places.may_begin(view) for view in among)
         memory = self._memory
         for account, reason in (
-            (self._wish.anchor, Reason.ANCHOR),
-            (memory.parent, Reason.PARENT),
-            (memory.sibling, Reason.SIBLING),
+            (self._wish.anchor, MoveReason.ANCHOR),
+            (memory.parent, MoveReason.PARENT),
+            (memory.sibling, MoveReason.SIBLING),
         ):
             view = able.get(account) if account is not None else None
             if view is None:
                 continue
-            if reason is Reason.ANCHOR or self._places.may_begin(view) or not roomy:
+            if reason is MoveReason.ANCHOR or self._places.may_begin(view) or not roomy:
                 return view, reason
-        return self._places.first(among), Reason.STRATEGY
+        return self._places.first(among), MoveReason.STRATEGY
 
     # When nobody is ready.
 
@@ -250,10 +252,10 @@ class _Field:
         for view in sorted(out, key=lambda view: view.id != home):
             if view.id not in self._excluded and view.may_probe(self._wish.family, self._now):
                 moved = Move.HELD if view.id == home else move
-                return replace(self._bind(view, moved, Reason.PROBE), probe=True)
+                return replace(self._bind(view, moved, MoveReason.PROBE), probe=True)
         return None
 
-    def _withheld(self, why: Reason | None) -> Withheld:
+    def _withheld(self, why: MoveReason | None) -> Withheld:
         spent = self._standing_as(Standing.SPENT)
         until = [view.spent_until(self._wish.family, self._now) for view in spent]
         tries = [
@@ -266,20 +268,22 @@ class _Field:
             spent=bool(spent),
             retry_at=max(min(ends), self._now + 1) if ends else None,
             move=None if why is None else Move.CLEARED,
-            reason=why or (Reason.QUOTA if spent else self._why_not()),
+            reason=why or (MoveReason.QUOTA if spent else self._why_not()),
             standings=MappingProxyType(Counter(self._standing.values())),
         )
 
-    def _why_not(self) -> Reason:
+    def _why_not(self) -> MoveReason:
         reasons = [_RELEASES[x] for x in self._standing.values() if x in _RELEASES]
-        return reasons[0] if reasons else Reason.REMOVED
+        return reasons[0] if reasons else MoveReason.REMOVED
 
     # Words for the above.
 
     def _standing_as(self, wanted: Standing) -> list[AccountView]:
         return [view for view in self._views.values() if self._standing[view.id] is wanted]
 
-    def _bind(self, view: AccountView, move: Move, reason: Reason, scored_at: float = 0.0) -> Route:
+    def _bind(
+        self, view: AccountView, move: Move, reason: MoveReason, scored_at: float = 0.0
+    ) -> Route:
         fresh = Binding(
             account=view.id,
             generation=view.generation,
@@ -289,7 +293,13 @@ class _Field:
         return self._route(view.id, move, reason, fresh)
 
     def _route(
-        self, account: AccountId, move: Move, reason: Reason, kept: Binding, *, probe: bool = False
+        self,
+        account: AccountId,
+        move: Move,
+        reason: MoveReason,
+        kept: Binding,
+        *,
+        probe: bool = False,
     ) -> Route:
         binding = kept if self._wish.bound else None
         return Route(account=account, move=move, reason=reason, binding=binding, probe=probe)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from proxy.accounts.account import Account
-from proxy.accounts.tally import LastHour
+from proxy.accounts.tally import AccountHour
 from proxy.accounts.view import ANY, AccountId, Standing, Window
 
 
@@ -22,7 +22,7 @@ class AccountStatistics:
     cooling_models: tuple[str, ...]
     in_flight: int
     bindings: int
-    last_hour: LastHour
+    last_hour: AccountHour
     url: str | None = None
     models: tuple[str, ...] | None = None
     problem: str | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from proxy.accounts.route import Memory, Routing
+from proxy.accounts.route import RouteMemory, RoutingSettings
 from proxy.accounts.view import UNSEEN_SCORE, AccountId, AccountView
 
 IN_FLIGHT_POINTS: Final = 5.0
@@ -16,7 +16,7 @@ class Places:
     """Accounts as a new thread sees them. `ring` is every account, in order of configuration."""
 
     def __init__(
-        self, ring: Iterable[AccountId], memory: Memory, settings: Routing, now: float
+        self, ring: Iterable[AccountId], memory: RouteMemory, settings: RoutingSettings, now: float
     ) -> None:
         self._ring = ring
         self._memory = memory

@@ -17,7 +17,7 @@ class _Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastHour:
+class AccountHour:
     """A cold start is a turn on an account that did not serve its thread before."""
 
     turns: int = 0
@@ -46,10 +46,10 @@ class Tally:
         slot.cached_tokens += cached
         slot.uncached_tokens += uncached
 
-    def last_hour(self, now: float) -> LastHour:
+    def last_hour(self, now: float) -> AccountHour:
         newest = int(now // SLOT_SECONDS)
         live = [slot for slot in self._slots if newest - SLOTS < slot.number <= newest]
-        return LastHour(
+        return AccountHour(
             turns=sum(slot.turns for slot in live),
             cold_starts=sum(slot.cold_starts for slot in live),
             cached_tokens=sum(slot.cached_tokens for slot in live),

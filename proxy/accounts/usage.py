@@ -1,16 +1,15 @@
 """Usage windows and plans, read from headers, events and reports. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from proxy.accounts.view import Window
-from proxy.headers import find, number
+from proxy.headers import Headers, find, number
 from proxy.responses.rawjson import UNREADABLE
 
-Headers = Sequence[tuple[bytes, bytes]]
 UNSTATED_RESET_SECONDS: Final = 3600.0
 """How long a window lasts, or a quota stays away, when nobody said."""
 
@@ -18,7 +17,7 @@ _WINDOWS: Final = ("primary", "secondary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class QuotaUsage:
     """What was said of an account's quota; `credits`: it goes on beyond its windows."""
 
     windows: tuple[Window, ...] = ()
@@ -26,7 +25,7 @@ class Usage:
     credits: bool | None = None
 
 
-def usage_in_headers(headers: Headers, now: float) -> Usage:
+def usage_in_headers(headers: Headers, now: float) -> QuotaUsage:
     """The windows that a reply's headers report."""
     windows = []
     for name in _WINDOWS:
@@ -41,7 +40,7 @@ def usage_in_headers(headers: Headers, now: float) -> Usage:
                 now,
             )
         )
-    return Usage(
+    return QuotaUsage(
         windows=tuple(window for window in windows if window is not None),
         plan=find(headers, b"x-codex-plan-type"),
         credits=_credits(
@@ -51,31 +50,31 @@ def usage_in_headers(headers: Headers, now: float) -> Usage:
     )
 
 
-def usage_in_event(data: bytes, now: float) -> Usage:
+def usage_in_event(data: bytes, now: float) -> QuotaUsage:
     """The same of a `codex.rate_limits` event."""
     try:
         event = msgspec.json.decode(data)
     except UNREADABLE:
-        return Usage()
+        return QuotaUsage()
     event = _dict(event)
     limits = _dict(event.get("rate_limits"))
     credit = _dict(event.get("credits"))
-    return Usage(
+    return QuotaUsage(
         windows=_windows({name: limits.get(name) for name in _WINDOWS}, now),
         plan=_text(event.get("plan_type")),
         credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
     )
 
 
-def usage_in_report(data: bytes, now: float) -> Usage:
+def usage_in_report(data: bytes, now: float) -> QuotaUsage:
     """The same of the backend's usage page (`/wham/usage`)."""
     try:
         report = _dict(msgspec.json.decode(data))
     except UNREADABLE:
-        return Usage()
+        return QuotaUsage()
     limits = _dict(report.get("rate_limit"))
     credit = _dict(report.get("credits"))
-    return Usage(
+    return QuotaUsage(
         windows=_windows({name: limits.get(f"{name}_window") for name in _WINDOWS}, now),
         plan=_text(report.get("plan_type")),
         credits=_credits(credit.get("has_credits"), credit.get("unlimited")),

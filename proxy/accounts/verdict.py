@@ -12,16 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.accounts.usage import (
-    UNSTATED_RESET_SECONDS,
-    Headers,
-    _dict,
-    _number,
-    _text,
-    usage_in_headers,
-)
+from proxy.accounts.usage import UNSTATED_RESET_SECONDS, _dict, _number, _text, usage_in_headers
 from proxy.accounts.view import ANY, SPENT_PERCENT, Family, Window
-from proxy.headers import stated_retry_seconds
+from proxy.headers import Headers, stated_retry_seconds
 from proxy.responses.rawjson import UNREADABLE
 
 QUOTA_RETRY_SECONDS: Final = 60.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from proxy.accounts.route import Reason
+from proxy.accounts.route import MoveReason
 from proxy.accounts.view import Standing
 
 _STATES: Final = MappingProxyType(
@@ -31,24 +31,24 @@ _ADVICE: Final = MappingProxyType(
 """What is spent comes back by itself."""
 _REASONS: Final = MappingProxyType(
     {
-        Reason.BOUND: "where its prompt cache is",
-        Reason.PROBE: "to find out whether it serves again",
-        Reason.ALONE: "there is no other",
-        Reason.TROUBLE: "its own account is in trouble",
-        Reason.RETRY: "its own account has just failed",
-        Reason.QUOTA: "its own account is spent",
-        Reason.PAUSED: "its own account is paused",
-        Reason.REMOVED: "its own account was removed",
-        Reason.PLAN: "its own account does not include this model",
-        Reason.CREDENTIAL: "the credential of its own account was refused",
-        Reason.REPLACED: "its own account has another credential now",
-        Reason.IDLE: "it was idle for too long to have a cache",
-        Reason.HOLD_EXPIRED: "its own account was in trouble for too long",
-        Reason.CAPACITY: "it has more quota left",
-        Reason.PARENT: "where its parent is served",
-        Reason.SIBLING: "where its sibling is served",
-        Reason.ANCHOR: "where the response is that it goes on from",
-        Reason.STRATEGY: "by `routing.strategy`",
+        MoveReason.BOUND: "where its prompt cache is",
+        MoveReason.PROBE: "to find out whether it serves again",
+        MoveReason.ALONE: "there is no other",
+        MoveReason.TROUBLE: "its own account is in trouble",
+        MoveReason.RETRY: "its own account has just failed",
+        MoveReason.QUOTA: "its own account is spent",
+        MoveReason.PAUSED: "its own account is paused",
+        MoveReason.REMOVED: "its own account was removed",
+        MoveReason.PLAN: "its own account does not include this model",
+        MoveReason.CREDENTIAL: "the credential of its own account was refused",
+        MoveReason.REPLACED: "its own account has another credential now",
+        MoveReason.IDLE: "it was idle for too long to have a cache",
+        MoveReason.HOLD_EXPIRED: "its own account was in trouble for too long",
+        MoveReason.CAPACITY: "it has more quota left",
+        MoveReason.PARENT: "where its parent is served",
+        MoveReason.SIBLING: "where its sibling is served",
+        MoveReason.ANCHOR: "where the response is that it goes on from",
+        MoveReason.STRATEGY: "by `routing.strategy`",
     }
 )
 
@@ -71,7 +71,7 @@ def advice(standings: Mapping[Standing, int]) -> str:
     return "; ".join(_ADVICE[state] for state, _ in _sorted(standings) if state in _ADVICE)
 
 
-def why(reason: Reason) -> str:
+def why(reason: MoveReason) -> str:
     """Of the route of a thread."""
     return _REASONS[reason]
 

@@ -11,7 +11,7 @@ from proxy.codex.adoption import Adoption, State
 from proxy.codex.connect import disconnect, leftover, with_leftover
 from proxy.codex.destination import course, look_at
 from proxy.codex.evidence import read_codex
-from proxy.codex.place import Place, turn_on
+from proxy.codex.place import Environment, turn_on
 from proxy.codex.reading import Reading
 from proxy.codex.saved import NOTE_NAME, Note, read_note
 from proxy.codex.toml_edit import KEY
@@ -33,7 +33,7 @@ env_http_headers = {{ "x-turnlane-key" = "TURNLANE_KEY" }}
 """
 
 
-def on(place: Place, port: int | None) -> int:
+def on(place: Environment, port: int | None) -> int:
     """Point Codex here, once something of ours answers there."""
     url = running_url(place.home)
     try:
@@ -53,7 +53,7 @@ def on(place: Place, port: int | None) -> int:
     return 0
 
 
-def off(place: Place) -> int:
+def off(place: Environment) -> int:
     """Put back what stood there; needs neither a running turnlane nor a network."""
     try:
         noted = place.files.read(place.home / NOTE_NAME) is not None
@@ -66,7 +66,7 @@ def off(place: Place) -> int:
     return 0
 
 
-def show(place: Place, *, as_json: bool) -> int:
+def show(place: Environment, *, as_json: bool) -> int:
     """Where Codex goes, whether the note agrees, and what would go another way."""
     try:
         keys = len(KeyRing(place.home))
@@ -102,7 +102,7 @@ def show(place: Place, *, as_json: bool) -> int:
     return 0
 
 
-def _note(place: Place, reading: Reading) -> dict[str, Any] | None:
+def _note(place: Environment, reading: Reading) -> dict[str, Any] | None:
     """What is noted about the time before, and whether the configuration agrees with it."""
     try:
         note = read_note(place.files, place.home)
@@ -122,7 +122,7 @@ def _note(place: Place, reading: Reading) -> dict[str, Any] | None:
     }
 
 
-def _disagreement(place: Place, reading: Reading, note: Note) -> str | None:
+def _disagreement(place: Environment, reading: Reading, note: Note) -> str | None:
     config = str(place.config)
     if note.config != config:
         return f"it is about {note.config}, and CODEX_HOME now means {config}"

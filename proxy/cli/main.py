@@ -19,7 +19,7 @@ from proxy.cli.accounts import accounts
 from proxy.cli.common import AsJson, ConfigFile, complain, operate, say_what_is_lost
 from proxy.cli.service import service
 from proxy.config.load import Config, load
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
 
 
@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 
 
-_SERVER: Final = Server()
+_SERVER: Final = ServerSettings()
 
 
 @app.callback()
@@ -74,7 +74,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
-    from proxy.codex.place import Place
+    from proxy.codex.place import Environment
     from proxy.process.activation import read_launch
     from proxy.process.serve import look_less_often
     from proxy.process.serve import serve as run
@@ -84,7 +84,7 @@ def serve(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    place = Place(home=settings.home, environment=os.environ) if codex else None
+    place = Environment(home=settings.home, environment=os.environ) if codex else None
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
         say = partial(_say_ready, settings.home, codex)
@@ -192,27 +192,27 @@ def codex_on(
 ) -> None:
     """Point Codex's configuration at turnlane, which must be running."""
     from proxy.cli.codex import on
-    from proxy.codex.place import Place
+    from proxy.codex.place import Environment
 
-    operate(lambda home: on(Place(home=home, environment=os.environ), port))
+    operate(lambda home: on(Environment(home=home, environment=os.environ), port))
 
 
 @codex.command("off")
 def codex_off() -> None:
     """Put Codex's configuration back; turnlane need not run."""
     from proxy.cli.codex import off
-    from proxy.codex.place import Place
+    from proxy.codex.place import Environment
 
-    operate(lambda home: off(Place(home=home, environment=os.environ)))
+    operate(lambda home: off(Environment(home=home, environment=os.environ)))
 
 
 @codex.command("show")
 def codex_show(as_json: AsJson = False) -> None:
     """Say where Codex goes, and which of its processes have not noticed yet."""
     from proxy.cli.codex import show
-    from proxy.codex.place import Place
+    from proxy.codex.place import Environment
 
-    operate(lambda home: show(Place(home=home, environment=os.environ), as_json=as_json))
+    operate(lambda home: show(Environment(home=home, environment=os.environ), as_json=as_json))
 
 
 @app.command()
@@ -268,7 +268,7 @@ def _say_ready(home: Path, codex: bool, url: str) -> None:
         typer.echo(advice(url, home, os.environ, command))
 
 
-def _complain_of_port(taken: PortTaken, server: Server) -> NoReturn:
+def _complain_of_port(taken: PortTaken, server: ServerSettings) -> NoReturn:
     """With who has it, where that can be seen."""
     from proxy.status.processes import listener_at
 

@@ -14,7 +14,7 @@ import typer
 
 from proxy.cli.common import AsJson, ConfigFile, operate
 from proxy.config.load import load
-from proxy.service.systemd import Standing, Systemd, install_commands, refuse_foreign, write
+from proxy.service.systemd import Systemd, UnitState, install_commands, refuse_foreign, write
 from proxy.service.units import PLIST, Service, launchd_plist, systemd_units
 
 LAUNCH_AGENTS: Final = Path("Library") / "LaunchAgents"
@@ -90,7 +90,7 @@ def _show_by_hand(folder: Path, service: Service, *, now: bool) -> None:
         typer.echo(shlex.join(command))
 
 
-def _told(standing: Standing) -> str:
+def _told(standing: UnitState) -> str:
     installed = "installed" if standing.installed else "not installed"
     if standing.problem is not None:
         return installed

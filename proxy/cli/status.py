@@ -23,9 +23,9 @@ from rich.text import Text
 from proxy.config.load import Config
 from proxy.errors import ConfigError
 from proxy.status.external_checks import outside
-from proxy.status.finding import Finding, Level, Patient
+from proxy.status.finding import CheckContext, Finding, Level
 from proxy.status.local_checks import inside, most_files
-from proxy.status.overview import Eyes, as_json, overview
+from proxy.status.overview import Sources, as_json, overview
 from proxy.status.preflight import hindrance
 from proxy.status.processes import listener_at, neighbours
 from proxy.status.reachability import reach
@@ -43,7 +43,7 @@ _MEND_CELLS: Final = 3 + _ABOUT_CELLS + 1
 def show_status(home: Path, *, json: bool) -> int:
     """0 when this turnlane serves, else 1."""
     hinders = partial(hindrance, home, os.environ, listener_at)
-    seen = overview(home, Eyes(environment=os.environ, wall=time.time, hindrance=hinders))
+    seen = overview(home, Sources(environment=os.environ, wall=time.time, hindrance=hinders))
     if json:
         typer.echo(msgspec.json.encode(as_json(seen), enc_hook=str).decode())
     else:
@@ -55,8 +55,8 @@ def show_status(home: Path, *, json: bool) -> int:
 
 def show_doctor(home: Path, config: Config | ConfigError, file: Path | None, *, json: bool) -> int:
     """0 when nothing is wrong; warnings are not."""
-    seen = overview(home, Eyes(environment=os.environ, wall=time.time))
-    patient = Patient(
+    seen = overview(home, Sources(environment=os.environ, wall=time.time))
+    patient = CheckContext(
         home=home,
         file=file,
         environment=os.environ,
@@ -103,7 +103,7 @@ def _print_trimmed(what: RenderableType, console: Console) -> None:
     console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())
 
 
-def examine(patient: Patient) -> Iterator[Finding]:
+def examine(patient: CheckContext) -> Iterator[Finding]:
     """Every finding, as it is made."""
     yield from inside(patient)
     yield from outside(patient)

@@ -41,7 +41,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class CodexProcess:
     """A running Codex process. `started` is None when that, or whether it uses this CODEX_HOME,
     cannot be read."""
 
@@ -51,7 +51,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
+class CodexRoute:
     """Where the configuration points. `ours` is None when that cannot be told; `since` is when it
     came to be so, not `exact` when it may have been earlier."""
 
@@ -65,8 +65,8 @@ class Routing:
 class Evidence:
     """Times are seconds since the epoch. `walked` is whether every process could be looked at."""
 
-    routing: Routing
-    clients: tuple[Client, ...]
+    routing: CodexRoute
+    clients: tuple[CodexProcess, ...]
     walked: bool
     last_turn: float | None
     now: float
@@ -79,8 +79,8 @@ class Adoption:
 
     state: State
     why: str
-    stale: tuple[Client, ...] = ()
-    unreadable: tuple[Client, ...] = ()
+    stale: tuple[CodexProcess, ...] = ()
+    unreadable: tuple[CodexProcess, ...] = ()
     weak: bool = False
 
 
@@ -100,13 +100,16 @@ def judge(evidence: Evidence) -> Adoption:
     return Adoption(state=state, why=why, stale=stale, unreadable=unreadable, weak=weak)
 
 
-def is_stale(client: Client, since: float) -> bool:
+def is_stale(client: CodexProcess, since: float) -> bool:
     """Older by the second: start times have no finer truth, and the same second is not stale."""
     return client.started is not None and int(client.started) < int(since)
 
 
 def _judge(
-    evidence: Evidence, since: float, stale: tuple[Client, ...], unreadable: tuple[Client, ...]
+    evidence: Evidence,
+    since: float,
+    stale: tuple[CodexProcess, ...],
+    unreadable: tuple[CodexProcess, ...],
 ) -> tuple[State, str]:
     if evidence.last_turn is not None and evidence.last_turn > since:
         return State.SEEN, "a turn came from a client after the routing was written"

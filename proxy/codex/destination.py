@@ -21,7 +21,7 @@ from proxy.errors import ConfigError, RoutingError
 from proxy.keys import KeyRing
 
 
-class Way(StrEnum):
+class Destination(StrEnum):
     HERE = "here"
     NO_KEY = "no-key"
     """It leads here, without the key that is wanted."""
@@ -52,7 +52,7 @@ class Sight:
 class Course:
     """`said` is a sentence about Codex without its name; `mend` a command, or what to do."""
 
-    way: Way
+    way: Destination
     said: str = ""
     mend: str | None = None
     answered: Answerer | None = None
@@ -69,20 +69,22 @@ def course(sight: Sight) -> Course:
     return Course(way=way, said=_said(way, sight), mend=_mend(way, sight), answered=sight.answered)
 
 
-def _way(sight: Sight) -> Way:
+def _way(sight: Sight) -> Destination:
     reading = sight.reading
-    own = Way.ELSEWHERE if reading.provider == BUILT_IN else Way.PROVIDER
+    own = Destination.ELSEWHERE if reading.provider == BUILT_IN else Destination.PROVIDER
     if reading.problem is not None:
-        return Way.UNREADABLE
+        return Destination.UNREADABLE
     if reading.url is None or not (_is_here(sight) or is_local(reading.url)):
         return own
     if _is_here(sight) or (sight.answered is Answerer.TURNLANE and _may_be_ours(sight)):
-        return Way.NO_KEY if sight.keys and reading.provider == BUILT_IN else Way.HERE
+        return (
+            Destination.NO_KEY if sight.keys and reading.provider == BUILT_IN else Destination.HERE
+        )
     if sight.answered is Answerer.TURNLANE:
-        return Way.ANOTHER
+        return Destination.ANOTHER
     noted = sight.note is not None and sight.note.value == reading.url
     if noted or (sight.answered is Answerer.NOBODY and reading.provider in {BUILT_IN, OURS}):
-        return Way.NOBODY
+        return Destination.NOBODY
     return own
 
 
@@ -95,47 +97,47 @@ def _may_be_ours(sight: Sight) -> bool:
     return sight.held and sight.here is None
 
 
-def _said(way: Way, sight: Sight) -> str:
+def _said(way: Destination, sight: Sight) -> str:
     url, provider = sight.reading.url, sight.reading.provider
     match way:
-        case Way.HERE:
+        case Destination.HERE:
             return "goes through turnlane"
-        case Way.NO_KEY:
+        case Destination.NO_KEY:
             return "points at turnlane, which wants a key"
-        case Way.NOBODY if sight.answered is Answerer.OTHER:
+        case Destination.NOBODY if sight.answered is Answerer.OTHER:
             return f"points at {url}, and what answers there is no turnlane"
-        case Way.NOBODY:
+        case Destination.NOBODY:
             return f"points at {url}, where no turnlane answers"
-        case Way.ANOTHER:
+        case Destination.ANOTHER:
             return f"goes through a turnlane with another home (TURNLANE_HOME), at {url}"
-        case Way.PROVIDER:
+        case Destination.PROVIDER:
             return f"model_provider {provider} decides, and leads to {url or 'a place of its own'}"
-        case Way.ELSEWHERE if url is None:
+        case Destination.ELSEWHERE if url is None:
             return "goes to the provider itself"
-        case Way.ELSEWHERE:
+        case Destination.ELSEWHERE:
             strange = sight.answered is Answerer.OTHER
             return f"goes to {url}" + (", which is no turnlane" if strange else "")
         case _:
             return f"has a configuration that cannot be read: {sight.reading.problem}"
 
 
-def _mend(way: Way, sight: Sight) -> str | None:
+def _mend(way: Destination, sight: Sight) -> str | None:
     connect = "turnlane codex show" if sight.keys else "turnlane codex on"
     match way:
-        case Way.NO_KEY:
+        case Destination.NO_KEY:
             return "turnlane codex show"
-        case Way.NOBODY if sight.here is not None:
+        case Destination.NOBODY if sight.here is not None:
             return f"{connect}, or turnlane codex off"
-        case Way.NOBODY if sight.answered is Answerer.OTHER or sight.held:
+        case Destination.NOBODY if sight.answered is Answerer.OTHER or sight.held:
             return "turnlane codex off"
-        case Way.NOBODY:
+        case Destination.NOBODY:
             port = urlsplit(sight.reading.url or "").port or 80
             return f"turnlane serve --port {port}, or turnlane codex off"
-        case Way.ANOTHER:
+        case Destination.ANOTHER:
             return "set TURNLANE_HOME to its home" if sight.here is None else connect
-        case Way.PROVIDER:
+        case Destination.PROVIDER:
             return "turnlane codex show"
-        case Way.ELSEWHERE:
+        case Destination.ELSEWHERE:
             none_here = sight.here is None and not sight.keys  # `--codex` has no place for one
             return "turnlane serve --codex" if none_here else connect
         case _:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from proxy.codex.adoption import Adoption, Evidence, Routing, judge
+from proxy.codex.adoption import Adoption, CodexRoute, Evidence, judge
 from proxy.codex.files import Disk, Files
 from proxy.codex.processes import Found, Walk, find_clients
 from proxy.codex.reading import Reading, is_local, is_same_place, read_config
@@ -78,26 +78,26 @@ def read_codex(files: Files, where: Path, here: str | None = None) -> Reading:
     return read_config(content, profiles, here)
 
 
-def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Routing:
+def find_routing(files: Files, home: Path, where: Path, url: str | None) -> CodexRoute:
     """Whether Codex's turns go to this turnlane, and since when."""
     reading = read_codex(files, where)
     if reading.problem is not None:
-        return Routing(ours=None, why=f"its configuration cannot be read: {reading.problem}")
+        return CodexRoute(ours=None, why=f"its configuration cannot be read: {reading.problem}")
     if reading.url is None:
-        return Routing(ours=False, why="Codex goes to the provider itself")
+        return CodexRoute(ours=False, why="Codex goes to the provider itself")
     try:
         note = read_note(files, home)
     except RoutingError as error:
-        return Routing(ours=None, why=str(error))
+        return CodexRoute(ours=None, why=str(error))
     if note is not None and note.config != str(where / CONFIG_NAME):
         note = None
     ours = _is_ours(reading.url, note, url)
     if not ours:
         why = f"Codex goes to {reading.url}" + ("" if ours is False else ", which may be turnlane")
-        return Routing(ours=ours, why=why)
+        return CodexRoute(ours=ours, why=why)
     if note is not None and note.phase == "done" and reading.value == note.value == reading.url:
-        return Routing(ours=True, since=note.wall)
-    return Routing(ours=True, since=_changed(where), exact=False)
+        return CodexRoute(ours=True, since=note.wall)
+    return CodexRoute(ours=True, since=_changed(where), exact=False)
 
 
 def _is_ours(points_at: str, note: Note | None, url: str | None) -> bool | None:

@@ -19,7 +19,7 @@ from proxy.keys import KeyRing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Environment:
     """Where the commands work: turnlane's home and Codex's, and how they reach out."""
 
     home: Path
@@ -50,7 +50,7 @@ class Place:
         return self.codex / CONFIG_NAME
 
 
-def turn_on(place: Place, port: int | None) -> str:
+def turn_on(place: Environment, port: int | None) -> str:
     """Raises RoutingError or ConfigError: then nothing has changed."""
     if len(KeyRing(place.home)):
         raise RoutingError(
@@ -72,7 +72,7 @@ def turn_on(place: Place, port: int | None) -> str:
     return connect(place.files, place.home, place.config, value, place.wall)
 
 
-def _by_provider(place: Place, port: int) -> str | None:
+def _by_provider(place: Environment, port: int) -> str | None:
     """That a provider of its owner's leads here already. Raises RoutingError when one leads away:
     then the root key would have no effect."""
     url = base_url(port)

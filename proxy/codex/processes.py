@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import psutil
 
-from proxy.codex.adoption import Client
+from proxy.codex.adoption import CodexProcess
 
 _PROGRAM: Final = re.compile(r"codex(-(x86_64|aarch64)-[a-z0-9_-]+)?(\.exe)?")
 """As it is installed, and as it is called in a release archive."""
@@ -46,13 +46,13 @@ Walk = Callable[[], Iterable[Process]]
 class Found:
     """`complete` is False when the walk failed: then clients may be missing."""
 
-    clients: tuple[Client, ...]
+    clients: tuple[CodexProcess, ...]
     complete: bool
 
 
 def find_clients(codex_home: Path, user: int, walk: Walk = psutil.process_iter) -> Found:
     """`codex_home` is resolved; so are those of the processes."""
-    clients: list[Client] = []
+    clients: list[CodexProcess] = []
     try:
         for process in walk():
             client = _client(process, codex_home, user)
@@ -96,7 +96,7 @@ def home_of(environment: Mapping[str, str], cwd: str) -> Path | None:
     return None
 
 
-def _client(process: Process, codex_home: Path, user: int) -> Client | None:
+def _client(process: Process, codex_home: Path, user: int) -> CodexProcess | None:
     """None for what is no client of this home, and for what has ended meanwhile."""
     try:
         kind = _kind(process, user)
@@ -106,12 +106,12 @@ def _client(process: Process, codex_home: Path, user: int) -> Client | None:
             home = home_of(process.environ(), process.cwd())
             started = process.create_time()
         except psutil.AccessDenied:
-            return Client(pid=process.pid, kind=kind, started=None)
+            return CodexProcess(pid=process.pid, kind=kind, started=None)
     except psutil.NoSuchProcess:  # a zombie too
         return None
     if home is None:
-        return Client(pid=process.pid, kind=kind, started=None)
-    return Client(pid=process.pid, kind=kind, started=started) if home == codex_home else None
+        return CodexProcess(pid=process.pid, kind=kind, started=None)
+    return CodexProcess(pid=process.pid, kind=kind, started=started) if home == codex_home else None
 
 
 def _kind(process: Process, user: int) -> str | None:

@@ -21,7 +21,7 @@ import trio
 
 from lifecycle import Admission
 from proxy.codex.connect import disconnect, settle
-from proxy.codex.place import Place, turn_on
+from proxy.codex.place import Environment, turn_on
 from proxy.codex.saved import read_note
 from proxy.control.identity import port_of
 from proxy.errors import ConfigError, RoutingError
@@ -32,7 +32,7 @@ HEIR_NAME: Final = "codex.heir"
 
 
 @contextmanager
-def put_back_at_the_end(place: Place | None) -> Iterator[None]:
+def put_back_at_the_end(place: Environment | None) -> Iterator[None]:
     """The caller holds the home's lock, so nobody else serves the clients that are put back."""
     if place is None:
         yield
@@ -50,7 +50,7 @@ def put_back_at_the_end(place: Place | None) -> Iterator[None]:
             _put_back(place)
 
 
-def announce(place: Place | None) -> None:
+def announce(place: Environment | None) -> None:
     """That this process is about to take the home over, and connects this configuration then. If
     it cannot be said, Codex is put back and connected anew."""
     if place is not None:
@@ -59,11 +59,11 @@ def announce(place: Place | None) -> None:
             _heir(place).write_bytes(msgspec.json.encode((os.getpid(), str(place.config))))
 
 
-def _heir(place: Place) -> Path:
+def _heir(place: Environment) -> Path:
     return place.home / HEIR_NAME
 
 
-def _has_heir(place: Place) -> bool:
+def _has_heir(place: Environment) -> bool:
     """One that has ended since its announcement does not count."""
     try:
         pid, config = msgspec.json.decode(_heir(place).read_bytes(), type=tuple[int, str])
@@ -72,7 +72,7 @@ def _has_heir(place: Place) -> bool:
     return config == str(place.config) and psutil.pid_exists(pid)
 
 
-async def stay_connected(place: Place, url: str, admission: Admission) -> None:
+async def stay_connected(place: Environment, url: str, admission: Admission) -> None:
     """Until the door closes. If Codex cannot be connected, the log says why, and no more."""
     try:
         done = await trio.to_thread.run_sync(turn_on, place, port_of(url))
@@ -84,7 +84,7 @@ async def stay_connected(place: Place, url: str, admission: Admission) -> None:
     await trio.to_thread.run_sync(_put_back, place)
 
 
-def _put_back(place: Place) -> None:
+def _put_back(place: Environment) -> None:
     """Only the configuration this process was to connect: another one is its owner's affair."""
     try:
         note = read_note(place.files, place.home)

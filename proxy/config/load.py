@@ -13,21 +13,21 @@ from typing import Any, Final, get_type_hints
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.accounts.registry import checked
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec, with_paths
 from proxy.accounts.view import AccountId
 from proxy.config.convert import built, convert, from_table
-from proxy.config.settings import Client, Server, UpstreamSettings
+from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    server: Server = field(default_factory=Server)
-    client: Client = field(default_factory=Client)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
     upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
     limits: Limits = field(default_factory=Limits)
-    routing: Routing = field(default_factory=Routing)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
     accounts: Mapping[AccountId, AccountSpec] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The variables of the environment that accounts refer to."""
@@ -52,11 +52,11 @@ _LIMIT_KEYS: Final = MappingProxyType(
 )
 _SECTIONS: Final = MappingProxyType(
     {
-        "server": Server,
-        "client": Client,
+        "server": ServerSettings,
+        "client": ClientSettings,
         "upstream": UpstreamSettings,
         "workflow": WorkflowLimits,
-        "routing": Routing,
+        "routing": RoutingSettings,
         "accounts": dict,
     }
 )
@@ -116,12 +116,12 @@ def build(
     )
     config = Config(
         home=home(environment),
-        routing=from_table(Routing, "routing", tables),
+        routing=from_table(RoutingSettings, "routing", tables),
         accounts=accounts,
         secrets=_secrets(accounts, environment, offline=offline),
         limits=_limits(tables),
-        server=from_table(Server, "server", tables),
-        client=from_table(Client, "client", tables),
+        server=from_table(ServerSettings, "server", tables),
+        client=from_table(ClientSettings, "client", tables),
         upstream=from_table(UpstreamSettings, "upstream", tables),
     )
     _check(config)

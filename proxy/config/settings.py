@@ -9,7 +9,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerSettings:
     """`[server]`: where turnlane listens, and for whom."""
 
     host: str = "127.0.0.1"
@@ -29,7 +29,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ClientSettings:
     """`[client]`: what one client may send, and how patient turnlane is with it."""
 
     body_bytes: int = 64 * MIB

@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.accounts.credentials.api_key import ApiKey
 from proxy.accounts.credentials.auth_file import check_login, login_copy
-from proxy.accounts.opening import Managed
+from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.registry import KEY, LOGIN, checked
 from proxy.accounts.spec import AccountSpec
@@ -30,7 +30,7 @@ logger = logging.getLogger("turnlane")
 Answer = dict[str, Any]
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `accounts.add` brings."""
 
     command: str
@@ -45,7 +45,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return f"Key({self.name})"
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoginSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `accounts.import` brings; `path` is absolute, and `copy` asks for a copy of our own."""
 
     command: str
@@ -56,7 +56,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: tuple[str, ...] | None = None
 
 
-def about_accounts(managed: Managed, asked: Mapping[str, Any]) -> Answer:
+def about_accounts(managed: ManagedAccounts, asked: Mapping[str, Any]) -> Answer:
     """Carry out one command. What cannot be done is said under `error`."""
     try:
         return _about_accounts(managed, asked)
@@ -64,14 +64,14 @@ def about_accounts(managed: Managed, asked: Mapping[str, Any]) -> Answer:
         return {"error": str(error)}
 
 
-def _about_accounts(managed: Managed, asked: Mapping[str, Any]) -> Answer:
+def _about_accounts(managed: ManagedAccounts, asked: Mapping[str, Any]) -> Answer:
     match asked:
         case {"command": "accounts.list"}:
             return {"accounts": msgspec.to_builtins(managed.pool.statistics())}
         case {"command": "accounts.add"}:
-            return _add(managed, msgspec.convert(asked, Key))
+            return _add(managed, msgspec.convert(asked, KeySpec))
         case {"command": "accounts.import"}:
-            return _import(managed, msgspec.convert(asked, Login))
+            return _import(managed, msgspec.convert(asked, LoginSpec))
         case {"command": "accounts.remove", "name": str(name)}:
             return _remove(managed, AccountId(name))
         case {"command": "accounts.pause", "name": str(name)}:
@@ -88,14 +88,14 @@ def unknown(pool: AccountPool, account: str) -> Answer:
     return {"error": f"there is no account {account}{there_are}"}
 
 
-def shown(managed: Managed, account: AccountId) -> Answer | None:
+def shown(managed: ManagedAccounts, account: AccountId) -> Answer | None:
     """The statistics of one account, as an answer has them; None once it is gone."""
     found = [each for each in managed.pool.statistics() if each.id == account]
     answer: Answer | None = msgspec.to_builtins(found[0]) if found else None
     return answer
 
 
-def _add(managed: Managed, wish: Key) -> Answer:
+def _add(managed: ManagedAccounts, wish: KeySpec) -> Answer:
     account = _may_be_put(managed, wish.name, wish.url)
     ApiKey(secret=wish.secret, organization=wish.organization, project=wish.project)
     path = managed.book.keep_secret(account, wish.secret.encode(), KEY)
@@ -109,7 +109,7 @@ def _add(managed: Managed, wish: Key) -> Answer:
     return _put(managed, account, spec)
 
 
-def _import(managed: Managed, wish: Login) -> Answer:
+def _import(managed: ManagedAccounts, wish: LoginSpec) -> Answer:
     account = _may_be_put(managed, wish.name, wish.url)
     path = Path(wish.path)
     if managed.book.owns(path) and not wish.copy:
@@ -124,7 +124,7 @@ def _import(managed: Managed, wish: Login) -> Answer:
     return _put(managed, account, spec)
 
 
-def _may_be_put(managed: Managed, name: str, url: str | None) -> AccountId:
+def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> AccountId:
     account = checked(name)
     check_url("its url", url)
     if account in managed.configured:
@@ -134,7 +134,7 @@ def _may_be_put(managed: Managed, name: str, url: str | None) -> AccountId:
     return account
 
 
-def _put(managed: Managed, account: AccountId, spec: AccountSpec) -> Answer:
+def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Answer:
     """Into the book, and into the pool with what is known of the account. `kept`: what stays of an
     earlier description. `moved`: its credential is another than before, which ends what was bound
     to it."""
@@ -165,7 +165,7 @@ def _kept(spec: AccountSpec, before: AccountSpec | None) -> tuple[AccountSpec, d
     return replace(spec, **kept), kept
 
 
-def _remove(managed: Managed, account: AccountId) -> Answer:
+def _remove(managed: ManagedAccounts, account: AccountId) -> Answer:
     configured = account in managed.configured
     if not managed.book.remove(checked(account)):
         if configured:
@@ -178,14 +178,14 @@ def _remove(managed: Managed, account: AccountId) -> Answer:
     return {"removed": account, "left": len(managed.pool), "configured": configured}
 
 
-def _pause(managed: Managed, account: AccountId, *, paused: bool) -> Answer:
+def _pause(managed: ManagedAccounts, account: AccountId, *, paused: bool) -> Answer:
     if not managed.pool.pause(account, paused=paused):
         return unknown(managed.pool, account)
     logger.info("account %s: %s by the operator", account, "paused" if paused else "resumed")
     return {"account": shown(managed, account), "usable": _usable(managed)}
 
 
-def _usable(managed: Managed) -> int:
+def _usable(managed: ManagedAccounts) -> int:
     """How many accounts turns can be sent to, or could if they had quota."""
     out = {Standing.PAUSED, Standing.INVALID}
     now = managed.opener.wall()

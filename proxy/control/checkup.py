@@ -18,7 +18,7 @@ from proxy.accounts.usage import usage_in_report
 from proxy.accounts.verdict import Kind, Verdict
 from proxy.accounts.view import ANY, Standing
 from proxy.errors import UpstreamCut
-from proxy.headers import Headers, find
+from proxy.headers import HeaderList, find
 from proxy.runtime import Runtime
 from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 from proxy.upstream.url import CHATGPT_URL
@@ -161,7 +161,7 @@ async def _fetch(
     base: str | None,
     path: str,
     query: bytes,
-    credential: Headers | CredentialFailure,
+    credential: HeaderList | CredentialFailure,
 ) -> _Seen:
     if isinstance(credential, CredentialFailure):
         return _Seen(problem=credential.message, refused=credential.final)

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from lifecycle import RootId
-from proxy.accounts.opening import Managed
+from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.view import AccountId
 from proxy.control.accounts import about_accounts, shown, unknown
 from proxy.control.checkup import check_account
@@ -72,8 +72,8 @@ def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
             return {"error": f"unknown command {asked.get('command')!r}"}
 
 
-def managed_by(runtime: Runtime) -> Managed:
-    return Managed(
+def managed_by(runtime: Runtime) -> ManagedAccounts:
+    return ManagedAccounts(
         pool=runtime.accounts,
         book=runtime.book,
         opener=runtime.opener,
@@ -81,7 +81,7 @@ def managed_by(runtime: Runtime) -> Managed:
     )
 
 
-def _about_accounts(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+def _about_accounts(managed: ManagedAccounts, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
     if asked.get("command") == "accounts.preview":
         return preview(managed, keys, asked)
     return about_accounts(managed, asked)

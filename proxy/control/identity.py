@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.control.client import LOOK_SECONDS, NotRunning, ask
 from proxy.errors import ConfigError
 
@@ -81,4 +81,4 @@ def running_url(home: Path) -> str | None:
 
 def port_of(url: str | None) -> int:
     """The port of a base URL, or the one where turnlane listens by default."""
-    return Server().port if url is None else int(url.rpartition(":")[2])
+    return ServerSettings().port if url is None else int(url.rpartition(":")[2])

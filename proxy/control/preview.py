@@ -5,8 +5,8 @@ from typing import Any
 
 from lifecycle import PrincipalId
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked
-from proxy.accounts.opening import Managed
+from proxy.accounts.claim import AccountRequest
+from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.route import Withheld
 from proxy.accounts.wording import out_of_use, why
 from proxy.control.accounts import Answer
@@ -14,7 +14,7 @@ from proxy.ingress.identity import LOCAL, Identity, from_frame
 from proxy.keys import KeyRing
 
 
-def preview(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+def preview(managed: ManagedAccounts, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
     """`thread` is the client's own id. Without a `model`: for each family that it is bound for."""
     principal = LOCAL if asked.get("key") is None else PrincipalId(str(asked["key"]))
     if principal is LOCAL and len(keys):
@@ -34,8 +34,8 @@ def preview(managed: Managed, keys: KeyRing, asked: Mapping[str, Any]) -> Answer
     return {"thread": thread, "routes": [_route(managed, name, each) for each in models]}
 
 
-def _route(managed: Managed, thread: ThreadName, model: str | None) -> Answer:
-    found = managed.pool.preview(Asked(thread=thread, model=model))
+def _route(managed: ManagedAccounts, thread: ThreadName, model: str | None) -> Answer:
+    found = managed.pool.preview(AccountRequest(thread=thread, model=model))
     if isinstance(found, Withheld):
         return {
             "model": model,

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.headers import find
+from proxy.headers import HeaderList, find
 from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
-from proxy.ingress.auth import NOBODY, Stranger, caller
+from proxy.ingress.auth import NOBODY, Unauthenticated, caller
 from proxy.ingress.body import Body
 from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
 from proxy.ingress.http import answer_early, serve_responses
@@ -50,7 +50,7 @@ async def _json(send: Send, code: int, document: dict[str, Any]) -> None:
     await _whole(send, code, headers, body)
 
 
-async def _whole(send: Send, code: int, headers: replies.Headers, body: bytes) -> None:
+async def _whole(send: Send, code: int, headers: HeaderList, body: bytes) -> None:
     await send({"type": "http.response.start", "status": code, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -116,7 +116,7 @@ class App:
         try:
             if scope["path"] not in _OPEN:
                 known = caller(self._runtime, scope["headers"])
-                if isinstance(known, Stranger):
+                if isinstance(known, Unauthenticated):
                     await self._refuse(scope, receive, sending, "unauthorized", known.detail)
                     return
                 scope["principal"] = known

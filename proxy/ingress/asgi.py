@@ -18,7 +18,7 @@ class Close:
     code: int
 
 
-class Peer(Protocol):
+class ClientConnection(Protocol):
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
         """Have `told` called with the length of the message that has arrived in part."""
         ...

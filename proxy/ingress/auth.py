@@ -17,13 +17,15 @@ NOBODY: Final = PrincipalId("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Stranger:
+class Unauthenticated:
     """Nobody we know: 401."""
 
     detail: str
 
 
-def caller(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> PrincipalId | Stranger:
+def caller(
+    runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]
+) -> PrincipalId | Unauthenticated:
     """The principal: `local` while there are no keys, else the id of the key presented.
 
     Looked for in `x-turnlane-key`, then `x-api-key`, then Bearer; the first one found decides.
@@ -32,8 +34,8 @@ def caller(runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]) -> Principa
         return LOCAL
     secret = _presented(list(headers))
     if secret is None:
-        return Stranger("this turnlane wants a key, in the header x-turnlane-key")
-    return runtime.keys.holder(secret) or Stranger("this key is not known, or was revoked")
+        return Unauthenticated("this turnlane wants a key, in the header x-turnlane-key")
+    return runtime.keys.holder(secret) or Unauthenticated("this key is not known, or was revoked")
 
 
 def may_call(runtime: Runtime, principal: PrincipalId) -> bool:

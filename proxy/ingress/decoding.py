@@ -23,44 +23,46 @@ CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
 
 
 @dataclass(frozen=True, slots=True)
-class BadBody:
+class UnreadableBody:
     """`reason` is a refusal's name (see `proxy.ingress.replies`)."""
 
     reason: str
     detail: str = ""
 
 
-def codings(header: str | None) -> tuple[str, ...] | BadBody:
+def codings(header: str | None) -> tuple[str, ...] | UnreadableBody:
     """The content codings in the order in which they were applied, identity left out."""
     named = tuple(part.strip().lower() for part in (header or "").split(",") if part.strip())
     unknown = [name for name in named if name not in CODINGS]
     if unknown:
-        return BadBody("unsupported_encoding", f"content-encoding {unknown[0]!r} is not known")
+        return UnreadableBody(
+            "unsupported_encoding", f"content-encoding {unknown[0]!r} is not known"
+        )
     found = tuple(name for name in named if name != "identity")
     if len(found) > _LAYERS:
-        return BadBody("unsupported_encoding", f"more than {_LAYERS} content codings")
+        return UnreadableBody("unsupported_encoding", f"more than {_LAYERS} content codings")
     return found
 
 
 async def decoded(
     body: bytes, applied: tuple[str, ...], lease: Lease, limit_bytes: int
-) -> bytes | BadBody:
+) -> bytes | UnreadableBody:
     """Undo the content codings, last one first, each result accounted to the lease."""
     for coding in reversed(applied):
-        plain: bytes | BadBody = BadBody("too_large")
+        plain: bytes | UnreadableBody = UnreadableBody("too_large")
         if min(len(body), limit_bytes) <= _INLINE_BYTES:
             plain = decompress(coding, body, min(limit_bytes, _INLINE_BYTES))
-        if plain == BadBody("too_large") and limit_bytes > _INLINE_BYTES:
+        if plain == UnreadableBody("too_large") and limit_bytes > _INLINE_BYTES:
             plain = await _decompress_beside(coding, body, lease, limit_bytes)
         elif isinstance(plain, bytes) and not lease.grow(len(plain)):
-            plain = BadBody("memory_at_capacity")
-        if isinstance(plain, BadBody):
+            plain = UnreadableBody("memory_at_capacity")
+        if isinstance(plain, UnreadableBody):
             return plain
         body = plain
     return body
 
 
-def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
+def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | UnreadableBody:
     """Pure; never holds more than `limit_bytes` and one step of output."""
     found = bytearray()
     try:
@@ -68,7 +70,7 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
         while piece := step(_STEP_BYTES):
             found += piece
             if len(found) > limit_bytes:
-                return BadBody("too_large")
+                return UnreadableBody("too_large")
     except _CORRUPT as error:
         return _corrupt(coding, error)
     return bytes(found)
@@ -76,7 +78,7 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | BadBody:
 
 async def _decompress_beside(
     coding: str, body: bytes, lease: Lease, limit_bytes: int
-) -> bytes | BadBody:
+) -> bytes | UnreadableBody:
     """The same in a thread, a stride at a time, each accounted before the next."""
     found = bytearray()
     try:
@@ -84,9 +86,9 @@ async def _decompress_beside(
         while piece := await trio.to_thread.run_sync(_stride, step):
             found += piece
             if len(found) > limit_bytes:
-                return BadBody("too_large")
+                return UnreadableBody("too_large")
             if not lease.grow(len(piece)):
-                return BadBody("memory_at_capacity")
+                return UnreadableBody("memory_at_capacity")
     except _CORRUPT as error:
         return _corrupt(coding, error)
     return bytes(found)
@@ -103,8 +105,8 @@ def _opened(coding: str, body: bytes) -> Callable[[int], bytes]:
     return _zstd(body) if coding == "zstd" else _zlib(coding, body)
 
 
-def _corrupt(coding: str, error: Exception) -> BadBody:
-    return BadBody("bad_request", f"the body is not valid {coding}: {error}")
+def _corrupt(coding: str, error: Exception) -> UnreadableBody:
+    return UnreadableBody("bad_request", f"the body is not valid {coding}: {error}")
 
 
 def _zstd(body: bytes) -> Callable[[int], bytes]:

@@ -18,9 +18,9 @@ import trio
 from lifecycle import Ask, Lease
 from proxy.headers import find
 from proxy.ingress import replies
-from proxy.ingress.asgi import Peer, Receive, Scope, Send
+from proxy.ingress.asgi import ClientConnection, Receive, Scope, Send
 from proxy.ingress.body import Body
-from proxy.ingress.decoding import BadBody, codings, decoded
+from proxy.ingress.decoding import UnreadableBody, codings, decoded
 from proxy.ingress.http_writer import Writer, send_no
 from proxy.ingress.identity import Identity, from_headers
 from proxy.ingress.refusals import refusal
@@ -64,9 +64,9 @@ class HttpExchange:
     async def prepare(self, lease: Lease) -> Prepared | Ended:
         client = self._runtime.config.client
         body = await self._body.read(lease, client.body_silent_seconds, client.body_seconds)
-        if not isinstance(body, BadBody) and self._applied:
+        if not isinstance(body, UnreadableBody) and self._applied:
             body = await decoded(body, self._applied, lease, client.body_bytes)
-        if isinstance(body, BadBody):
+        if isinstance(body, UnreadableBody):
             return Ended(outcome=Outcome.REFUSED, refusal=body.reason, detail=body.detail)
         try:
             head = _head.decode(body)
@@ -104,8 +104,8 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
     announced = _content_length(scope)
     applied = codings(find(scope["headers"], b"content-encoding"))
     if announced > client.body_bytes:
-        applied = BadBody("too_large")
-    if isinstance(applied, BadBody):
+        applied = UnreadableBody("too_large")
+    if isinstance(applied, UnreadableBody):
         body = Body(client.body_bytes, 0)
         runtime.journal.refused(
             applied.reason,
@@ -125,7 +125,7 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
     body = Body(client.body_bytes, announced, runtime.admission.memory)
     exchange = HttpExchange(runtime, scope, body, applied)
     ask = identity.ask(announced)
-    peer: Peer = scope["state"]["peer"]
+    peer: ClientConnection = scope["state"]["peer"]
     await respond(runtime, ask, exchange, body, identity, receive, send, peer)
 
 
@@ -137,7 +137,7 @@ async def respond(
     identity: Identity,
     receive: Receive,
     send: Send,
-    peer: Peer,
+    peer: ClientConnection,
 ) -> None:
     client = runtime.config.client
     outbox = Outbox(client.outbox_bytes, client.stall_seconds)
@@ -159,7 +159,7 @@ async def watch(receive: Receive, body: Body, scope: trio.CancelScope) -> None:
 
 
 async def answer_early(
-    runtime: Runtime, body: Body, receive: Receive, send: Send, no: replies.No
+    runtime: Runtime, body: Body, receive: Receive, send: Send, no: replies.ErrorReply
 ) -> None:
     """A no that needs no turn: written while the body is read on and dropped."""
     await while_watching(receive, body, send_no, runtime, body, send, no)

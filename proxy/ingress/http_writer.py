@@ -4,9 +4,9 @@ from typing import Final
 
 import trio
 
-from proxy.headers import find, retry_after
+from proxy.headers import HeaderList, find, retry_after
 from proxy.ingress import replies
-from proxy.ingress.asgi import Peer, Send
+from proxy.ingress.asgi import ClientConnection, Send
 from proxy.ingress.body import Body
 from proxy.ingress.identity import Identity
 from proxy.ingress.refusals import refusal, refusal_of
@@ -21,14 +21,14 @@ FILLER: Final = b'data: {"type":"keepalive"}\n\n'
 _GONE: Final = frozenset({Outcome.CLIENT_STALLED, Outcome.SHUTDOWN, Outcome.CLIENT_GONE})
 
 
-async def send_no(runtime: Runtime, body: Body, send: Send, no: replies.No) -> None:
+async def send_no(runtime: Runtime, body: Body, send: Send, no: replies.ErrorReply) -> None:
     body.discard()
     unread = not body.complete.is_set()
     await send_whole(runtime, body, send, replies.http_form(no, close=unread))
 
 
 async def send_whole(
-    runtime: Runtime, body: Body, send: Send, form: tuple[int, replies.Headers, bytes]
+    runtime: Runtime, body: Body, send: Send, form: tuple[int, HeaderList, bytes]
 ) -> None:
     """Write a whole answer. hypercorn closes as soon as it has ended, and closing on unread bytes
     resets the connection, so the end waits until the client has sent its body or long enough."""
@@ -50,7 +50,7 @@ class Writer:
         body: Body,
         identity: Identity,
         send: Send,
-        peer: Peer,
+        peer: ClientConnection,
     ) -> None:
         self._runtime = runtime
         self._outbox = outbox
@@ -123,7 +123,7 @@ class Writer:
             return
         await send_no(self._runtime, self._body, self._send, self._no(ended))
 
-    def _no(self, ended: Ended) -> replies.No:
+    def _no(self, ended: Ended) -> replies.ErrorReply:
         if ended.failure is not None:
             return replies.failed(ended.failure)
         if ended.outcome is Outcome.BROKEN:

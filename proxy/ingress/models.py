@@ -5,11 +5,11 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.claim import Asked, Claim
+from proxy.accounts.claim import AccountRequest, Claim
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Withheld
 from proxy.errors import UpstreamCut
-from proxy.headers import Headers
+from proxy.headers import HeaderList
 from proxy.ingress import replies
 from proxy.ingress.asgi import Receive, Scope, Send
 from proxy.ingress.body import Body
@@ -25,7 +25,7 @@ from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 
 MODELS_SECONDS = 30.0
 MODELS_BYTES = 4 * 2**20
-_ASKED: Final = Asked()
+_ASKED: Final = AccountRequest()
 _TOO_LARGE: Final = Failure(
     status=502,
     code="upstream_unusable",
@@ -51,7 +51,7 @@ async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> Non
     await send_whole(runtime, body, send, form)
 
 
-def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.No:
+def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.ErrorReply:
     """What Codex reads as final in a turn would be no more than a puzzle here."""
     runtime.journal.refused(
         ended.refusal or "", transport="http", wall=runtime.wall(), principal=scope["principal"]
@@ -99,7 +99,7 @@ async def _ask_account(
     return found
 
 
-def _dressed(request: UpstreamRequest, claim: Claim, credential: Headers) -> UpstreamRequest:
+def _dressed(request: UpstreamRequest, claim: Claim, credential: HeaderList) -> UpstreamRequest:
     headers = for_account(request.headers, credential, keep_turn_state=False)
     return replace(request, headers=headers, base_url=claim.account.base_url)
 

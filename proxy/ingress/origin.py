@@ -6,11 +6,11 @@ name was rebound to this machine sends a Host that is not ours.
 
 from collections.abc import Iterable
 
-from proxy.config.settings import Server, is_loopback
+from proxy.config.settings import ServerSettings, is_loopback
 from proxy.headers import find
 
 
-def foreign(headers: Iterable[tuple[bytes, bytes]], server: Server) -> str | None:
+def foreign(headers: Iterable[tuple[bytes, bytes]], server: ServerSettings) -> str | None:
     """Why a request is refused before anything else, or None."""
     pairs = list(headers)
     host = find(pairs, b"host") or ""

@@ -17,7 +17,7 @@ from proxy.ingress import replies
 from proxy.ingress.asgi import Scope, Send
 from proxy.ingress.auth import NOBODY
 from proxy.ingress.identity import from_headers
-from proxy.ingress.replies import INVALID, SERVER, No
+from proxy.ingress.replies import INVALID, SERVER, ErrorReply
 from proxy.runtime import Runtime
 from proxy.turn.ended import Ended, SpentQuota
 
@@ -169,7 +169,7 @@ def refusal(
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
     asked: bool = False,
-) -> No:
+) -> ErrorReply:
     """Our own no, as this client understands it. `retry_seconds`: what a workflow's window, or the
     accounts, say. `asked`: a provider was asked before."""
     rule = _RULES[reason]
@@ -183,7 +183,7 @@ def refusal(
         final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
         if retry_seconds is not None and not (final and reason == "accounts_spent"):
             retry = max(1, math.ceil(retry_seconds))
-    no = No(
+    no = ErrorReply(
         status=rule.status,
         type=rule.type,
         code=rule.code,
@@ -204,7 +204,7 @@ def refusal(
     return no
 
 
-def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: str) -> No:
+def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: str) -> ErrorReply:
     """Return our own no that ended a turn; one that names no reason was displaced."""
     return refusal(
         runtime,

@@ -10,14 +10,12 @@ from typing import Final
 
 import msgspec
 
-from proxy.headers import retry_after
+from proxy.headers import HeaderList, retry_after
 from proxy.responses.events import error_status, readable_error
 from proxy.responses.rawjson import UNREADABLE, members, text
 from proxy.responses.sse import Event, event_from
 from proxy.turn.ended import Rejected, WholeReply
 from proxy.upstream.interface import Failure
-
-Headers = list[tuple[bytes, bytes]]
 
 REFUSAL_HEADER: Final = "x-turnlane-refusal"
 INVALID: Final = "invalid_request_error"
@@ -29,7 +27,7 @@ _UNSAID: Final = "the upstream reported an error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class No:
+class ErrorReply:
     """One refusal or failure, ready to be written in either form."""
 
     status: int
@@ -54,9 +52,9 @@ class No:
         }
 
 
-def failed(failure: Failure) -> No:
+def failed(failure: Failure) -> ErrorReply:
     """No reply from the upstream, before anything reached the client."""
-    return No(
+    return ErrorReply(
         status=failure.status,
         type=SERVER,
         code=failure.code,
@@ -65,9 +63,9 @@ def failed(failure: Failure) -> No:
     )
 
 
-def cut(how: str) -> No:
+def cut(how: str) -> ErrorReply:
     """The upstream's stream broke after its first event; a WebSocket has to be told."""
-    return No(
+    return ErrorReply(
         status=502,
         type=SERVER,
         code="upstream_cut",
@@ -76,9 +74,9 @@ def cut(how: str) -> No:
     )
 
 
-def broken() -> No:
+def broken() -> ErrorReply:
     """A bug of ours; the log has it."""
-    return No(
+    return ErrorReply(
         status=500,
         type=SERVER,
         code="internal_error",
@@ -87,7 +85,7 @@ def broken() -> No:
     )
 
 
-def http_form(no: No, *, close: bool) -> tuple[int, Headers, bytes]:
+def http_form(no: ErrorReply, *, close: bool) -> tuple[int, HeaderList, bytes]:
     """Status, headers and body."""
     body = msgspec.json.encode({"error": no.error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -100,7 +98,7 @@ def http_form(no: No, *, close: bool) -> tuple[int, Headers, bytes]:
     return no.status, headers, body
 
 
-def frame_form(no: No) -> bytes:
+def frame_form(no: ErrorReply) -> bytes:
     """An error frame."""
     headers = {}
     if no.retry_after is not None:
@@ -110,7 +108,7 @@ def frame_form(no: No) -> bytes:
     return _frame(no.status, no.error, headers)
 
 
-def failed_event(no: No) -> Event:
+def failed_event(no: ErrorReply) -> Event:
     """A no for a stream that has begun: `response.failed`, whose words Codex shows."""
     kind = "response.failed"
     error = {"code": "invalid_prompt", "message": no.message}
@@ -118,7 +116,7 @@ def failed_event(no: No) -> Event:
     return event_from(msgspec.json.encode({"type": kind, "response": response}), kind)
 
 
-def whole_http(reply: WholeReply, wall: float) -> tuple[int, Headers, bytes]:
+def whole_http(reply: WholeReply, wall: float) -> tuple[int, HeaderList, bytes]:
     """Return an upstream's reply, a no or not, for HTTP: its advice comes in whole seconds."""
     headers = [
         (name, value)

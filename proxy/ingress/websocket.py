@@ -18,14 +18,14 @@ from typing import Final
 
 import trio
 
-from lifecycle import AdmissionRefused, Ask, Refusal, Waiting
+from lifecycle import AdmissionReason, AdmissionRefused, Ask, Waiting
 from proxy.ingress.asgi import (
     GOING_AWAY,
     POLICY,
     TOO_BIG,
     TRY_AGAIN_LATER,
+    ClientConnection,
     Close,
-    Peer,
     Receive,
     Scope,
     Send,
@@ -33,9 +33,9 @@ from proxy.ingress.asgi import (
 from proxy.ingress.auth import may_call
 from proxy.ingress.identity import from_frame, from_headers
 from proxy.ingress.refusals import deny, refusal_of
-from proxy.ingress.replies import No, frame_form
+from proxy.ingress.replies import ErrorReply, frame_form
 from proxy.ingress.websocket_frames import FILLER, frames_of
-from proxy.ingress.websocket_turn import Kept, SocketTurn
+from proxy.ingress.websocket_turn import StoredTranscript, WebSocketTurn
 from proxy.journal.outcome import Outcome
 from proxy.responses.events import prewarmed
 from proxy.responses.frames import Create, Ignored, Interrupt, read_frame
@@ -56,7 +56,7 @@ async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send
     try:
         with runtime.admission.websocket():
             await send({"type": "websocket.accept"})
-            socket = Socket(runtime, scope)
+            socket = ClientSocket(runtime, scope)
             try:
                 await _run(socket, receive, send)
             finally:
@@ -65,7 +65,7 @@ async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send
         await deny(runtime, scope, send, no.refusal)
 
 
-async def _run(socket: "Socket", receive: Receive, send: Send) -> None:
+async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
     async with trio.open_nursery() as connection:
         connection.start_soon(socket.write, send, connection.cancel_scope)
         connection.start_soon(socket.leave_on_drain)
@@ -77,16 +77,16 @@ async def _run(socket: "Socket", receive: Receive, send: Send) -> None:
         connection.cancel_scope.cancel()
 
 
-class Socket:
+class ClientSocket:
     def __init__(self, runtime: Runtime, scope: Scope) -> None:
         self._runtime = runtime
         self._headers = scope["headers"]
         self._query: bytes = scope["query_string"]
         self._identity = from_headers(self._headers, scope["principal"])
-        self._peer: Peer = scope["state"]["peer"]
+        self._peer: ClientConnection = scope["state"]["peer"]
         self._peer.watch_unfinished(self._meter)
-        self._current: SocketTurn | None = None
-        self._kept = Kept(runtime.admission.memory)
+        self._current: WebSocketTurn | None = None
+        self._kept = StoredTranscript(runtime.admission.memory)
         self._unfinished = runtime.admission.memory.reserve(0)
         self._to_write, self._written = trio.open_memory_channel[Outbox | bytes | Close](_UNWRITTEN)
 
@@ -136,7 +136,7 @@ class Socket:
             self._prewarm(create, before)
             return
         client = self._runtime.config.client
-        turn = SocketTurn(
+        turn = WebSocketTurn(
             create=create,
             before=before,
             headers=self._headers,
@@ -148,7 +148,7 @@ class Socket:
         held = create.size + (0 if before is None else before.size)
         self._start(turn, identity.ask(held), connection)
 
-    def _start(self, turn: SocketTurn, ask: Ask, connection: trio.Nursery) -> None:
+    def _start(self, turn: WebSocketTurn, ask: Ask, connection: trio.Nursery) -> None:
         current = self._current
         after: trio.Event | None = None
         if current is not None and not current.over:
@@ -168,7 +168,7 @@ class Socket:
         self._current = turn
         connection.start_soon(self._run_turn, turn, turn.waiting or ask, after)
 
-    def _succeed(self, current: SocketTurn, ask: Ask) -> Waiting:
+    def _succeed(self, current: WebSocketTurn, ask: Ask) -> Waiting:
         admission = self._runtime.admission
         if current.lease_id is not None:
             return admission.succeed(current.lease_id, ask)
@@ -215,7 +215,7 @@ class Socket:
         )
         return frame_form(self._in_words(refused))
 
-    def _in_words(self, ended: Ended) -> No:
+    def _in_words(self, ended: Ended) -> ErrorReply:
         codex = self._identity.codex
         return refusal_of(self._runtime, ended, codex=codex, transport="websocket")
 
@@ -226,7 +226,7 @@ class Socket:
         if unfinished > self._runtime.config.client.message_bytes:
             self._stop("too_large", TOO_BIG)  # hypercorn has said so already, and drops the rest
         elif not self._unfinished.resize(unfinished):
-            self._stop(Refusal.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
+            self._stop(AdmissionReason.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
 
     def _stop(self, reason: str, code: int, detail: str = "") -> None:
         """Refuse a message, and end the socket and its turn with it."""
@@ -241,7 +241,7 @@ class Socket:
     # Turns.
 
     async def _run_turn(
-        self, turn: SocketTurn, ask: Ask | Waiting, after: trio.Event | None
+        self, turn: WebSocketTurn, ask: Ask | Waiting, after: trio.Event | None
     ) -> None:
         try:
             with turn.scope:

@@ -12,7 +12,7 @@ from proxy.turn.outbox import Taken
 FILLER: Final = b'{"type":"keepalive"}'
 """Codex's idle timer counts text frames, of whatever type, and no pings."""
 
-InWords = Callable[[Ended], replies.No]
+InWords = Callable[[Ended], replies.ErrorReply]
 """Puts our own no into words for the client; asked for a turn that we ended, and for no other."""
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import trio
 
 from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
-from proxy.headers import Headers
+from proxy.headers import HeaderList
 from proxy.journal.outcome import Outcome
 from proxy.responses.events import interrupted, output_item, response_id
 from proxy.responses.forwarding import upward_from_frame
 from proxy.responses.frames import Create, post_body
 from proxy.responses.sse import TERMINAL_TYPES, Noted
-from proxy.responses.transcript import Said, Transcript, continued, said
+from proxy.responses.transcript import OutputItem, Transcript, continued, output_item_of
 from proxy.turn.ended import Ended
 from proxy.turn.exchange import Prepared
 from proxy.turn.outbox import Outbox
@@ -23,7 +23,7 @@ from proxy.upstream.interface import UpstreamRequest
 _ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INTERRUPTED})
 
 
-class SocketTurn:
+class WebSocketTurn:
     """`store` is told what was said, once the leases are back and before the client knows."""
 
     transport = "websocket"
@@ -34,7 +34,7 @@ class SocketTurn:
         *,
         create: Create,
         before: Transcript | None,
-        headers: Headers,
+        headers: HeaderList,
         query: bytes,
         outbox: Outbox,
         store: Callable[[Transcript], None],
@@ -48,7 +48,7 @@ class SocketTurn:
         self._store = store
         self._gone = gone
         self._input: tuple[bytes, ...] = ()
-        self._output: list[Said] = []
+        self._output: list[OutputItem] = []
         self._created: bytes | None = None
         self._cause: Outcome | None = None
         self._lease_id: LeaseId | None = None
@@ -107,7 +107,7 @@ class SocketTurn:
             self.terminal_seen = True
         elif event.type == "response.output_item.done":
             if item := output_item(event.data):
-                self._output.append(said(item))
+                self._output.append(output_item_of(item))
         elif event.type == "response.created":
             self._created = event.data
             self.response_id = response_id(event.data)
@@ -131,7 +131,7 @@ class SocketTurn:
         return ended
 
 
-class Kept:
+class StoredTranscript:
     """Evicted or never stored, `transcript` is None; then its client sends everything again."""
 
     def __init__(self, memory: MemoryGate) -> None:

@@ -21,7 +21,7 @@ from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
 from proxy.journal.summary import MOST_RECORDS
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 
 logger = logging.getLogger("turnlane")
 
@@ -135,7 +135,7 @@ def _on_one_line(name: str | None) -> str | None:
     return "".join(x if x.isprintable() else "?" for x in name[:MODEL_CHARACTERS])
 
 
-def _tokens(usage: Usage) -> tuple[int | None, int | None, int | None]:
+def _tokens(usage: TokenUsage) -> tuple[int | None, int | None, int | None]:
     return usage.input_tokens, usage.cached_tokens, usage.output_tokens
 
 

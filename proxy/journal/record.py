@@ -6,7 +6,7 @@ Digests, numbers and names from our own tables: no prompt, token, header, path o
 from dataclasses import dataclass
 
 from proxy.journal.outcome import Outcome
-from proxy.responses.events import UNKNOWN_USAGE, Usage
+from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,6 @@ class TurnRecord:
     refusal: str | None = None
     first_event_ms: float | None = None
     total_ms: float = 0.0
-    usage: Usage = UNKNOWN_USAGE
+    usage: TokenUsage = UNKNOWN_USAGE
     bytes_up: int = 0
     bytes_down: int = 0

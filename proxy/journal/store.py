@@ -17,7 +17,7 @@ from typing import Any, Final
 from proxy.errors import ConfigError
 from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 
 JOURNAL_NAME: Final = "journal.sqlite3"
 MOST_ROWS: Final = 200_000
@@ -29,7 +29,7 @@ _BUSY_SECONDS: Final = 5.0
 _DAY_SECONDS: Final = 86_400.0
 _LARGEST: Final = 2**63 - 1
 
-_USAGE: Final = tuple(item.name for item in fields(Usage))
+_USAGE: Final = tuple(item.name for item in fields(TokenUsage))
 _PLAIN: Final = tuple(item.name for item in fields(TurnRecord) if item.name != "usage")
 _COLUMNS: Final = (*_PLAIN, *_USAGE)
 _NAMED: Final = ", ".join(_COLUMNS)
@@ -173,6 +173,6 @@ def _storable(count: int | None) -> int | None:
 
 def _record(values: Sequence[Any]) -> TurnRecord:
     named = dict(zip(_COLUMNS, values, strict=True))
-    usage = Usage(**{name: named.pop(name) for name in _USAGE})
+    usage = TokenUsage(**{name: named.pop(name) for name in _USAGE})
     named |= {"outcome": Outcome(named["outcome"]), "worker": bool(named["worker"])}
     return TurnRecord(usage=usage, **named)

@@ -13,7 +13,7 @@ MOST_RECORDS: Final = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusalCount:
     """One kind of no in the last hour, by turnlane or by an upstream."""
 
     reason: str
@@ -29,7 +29,7 @@ class LastHour:
     failed: int = 0
     cached_tokens: int = 0
     input_tokens: int = 0
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[RefusalCount, ...] = ()
 
     @property
     def cache_share(self) -> float | None:
@@ -60,7 +60,7 @@ def summed(records: Iterable[TurnRecord], now: float) -> LastHour:
         if (reason := _no(record)) is not None:
             reasons.setdefault(reason, []).append(record.wall)
     refusals = [
-        Refusal(reason=reason, times=len(times), last=max(times))
+        RefusalCount(reason=reason, times=len(times), last=max(times))
         for reason, times in reasons.items()
     ]
     refusals.sort(key=lambda refusal: refusal.last, reverse=True)

@@ -53,7 +53,7 @@ READY: Final = b"ready\n"
 _DESCRIPTOR: Final = array.array("i", [0]).itemsize
 
 
-class Peer:
+class OtherProcess:
     """The other one's end of the conversation, to be closed by its `with`."""
 
     def __init__(self, sock: trio.socket.SocketType) -> None:
@@ -108,13 +108,13 @@ def _passed(rights: list[tuple[int, int, bytes]]) -> socket.socket | None:
 
 async def wait_next(
     control: str, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
-) -> Peer:
+) -> OtherProcess:
     """The next process, once it has committed itself. `refuses` is asked with whether only a drain
     would do, and says why this process hands nothing over. The caller holds the lock."""
     with bind_unix(_path(control)) as door:
         listener = trio.SocketListener(door)
         while True:
-            peer = Peer((await next_stream(listener)).socket)
+            peer = OtherProcess((await next_stream(listener)).socket)
             with ExitStack() as unless_committed:
                 unless_committed.enter_context(peer)
                 if await _commits(peer, listening, refuses):
@@ -123,7 +123,7 @@ async def wait_next(
 
 
 async def _commits(
-    peer: Peer, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
+    peer: OtherProcess, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
 ) -> bool:
     asked, _ = await peer.hear(OFFER_SECONDS)
     if asked not in {TAKE_OVER, TAKE_OVER_IF_DRAINING}:
@@ -136,7 +136,7 @@ async def _commits(
     return word == COMMIT
 
 
-async def released(peer: Peer) -> bool:
+async def released(peer: OtherProcess) -> bool:
     """Tell it that the home is free. Returns once it is ready; False when it is gone instead."""
     await peer.say(RELEASED)
     word, _ = await peer.hear(READY_SECONDS)
@@ -146,7 +146,7 @@ async def released(peer: Peer) -> bool:
 # The next one's side.
 
 
-class Refused(Exception):  # noqa: N818  named by what happened
+class HandOverRefused(Exception):  # noqa: N818  named by what happened
     """The process that holds the home hands nothing over; the text says why."""
 
 
@@ -154,7 +154,7 @@ class Offer:
     """Of `peer`, which serves on until `commit`. To be closed by its `with`, and with it the
     listening socket: who takes the offer has that one too."""
 
-    def __init__(self, peer: Peer, listening: socket.socket) -> None:
+    def __init__(self, peer: OtherProcess, listening: socket.socket) -> None:
         self._peer = peer
         self.listening = listening
 
@@ -180,7 +180,7 @@ async def ask_for_offer(control: str, *, only_if_draining: bool) -> Offer | None
     """None when nobody answers. Raises Refused."""
     with ExitStack() as unless_offered:
         sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        peer = unless_offered.enter_context(Peer(sock))
+        peer = unless_offered.enter_context(OtherProcess(sock))
         with suppress(OSError):
             await sock.connect(_path(control))
         await peer.say(TAKE_OVER_IF_DRAINING if only_if_draining else TAKE_OVER)
@@ -189,7 +189,7 @@ async def ask_for_offer(control: str, *, only_if_draining: bool) -> Offer | None
             unless_offered.pop_all()
             return Offer(peer, listening)
         if word.startswith(REFUSED):
-            raise Refused(word.removeprefix(REFUSED).decode(errors="replace").strip())
+            raise HandOverRefused(word.removeprefix(REFUSED).decode(errors="replace").strip())
     return None
 
 

@@ -14,14 +14,14 @@ from typing import Final
 
 import trio
 
-from proxy.codex.place import Place
+from proxy.codex.place import Environment
 from proxy.codex.while_serving import announce, put_back_at_the_end
 from proxy.config.load import Config
 from proxy.errors import HomeTaken
 from proxy.home.draining import Drain, noted, sweep
 from proxy.home.lock import control_path, if_it_hangs, locked
 from proxy.process.activation import Launch
-from proxy.process.handover import Offer, Refused, ask_for_offer
+from proxy.process.handover import HandOverRefused, Offer, ask_for_offer
 from proxy.runtime import open_runtime
 from proxy.server.listener import adopt, fits, listen, moved_to
 
@@ -72,7 +72,7 @@ class Seat:
 
 @asynccontextmanager
 async def open_seat(
-    config: Config, launch: Launch, codex: Place | None = None
+    config: Config, launch: Launch, codex: Environment | None = None
 ) -> AsyncIterator[Seat]:
     """Take the home and the listener; both are free again at the end, or are given up before. With
     the home goes the care for Codex's configuration.
@@ -100,7 +100,7 @@ async def open_seat(
         )
 
 
-def _hold_home(home: Path, codex: Place | None, lock: ExitStack) -> None:
+def _hold_home(home: Path, codex: Environment | None, lock: ExitStack) -> None:
     """Raises ConfigError."""
     lock.enter_context(locked(home))
     lock.enter_context(put_back_at_the_end(codex))
@@ -114,7 +114,7 @@ async def _lock_or_offer(config: Config, launch: Launch, hold: Hold) -> Offer | 
         control = control_path(config.home)
         try:
             offer = await ask_for_offer(control, only_if_draining=not launch.take_over)
-        except Refused as refused:
+        except HandOverRefused as refused:
             raise HomeTaken(taken.key, f"{taken.problem}, {refused}") from None
         if offer is None:
             if launch.take_over:
@@ -144,7 +144,7 @@ def _listener(
     return listening, moved_to(config, listening)
 
 
-async def _accept(offer: Offer, config: Config, hold: Hold, codex: Place | None) -> None:
+async def _accept(offer: Offer, config: Config, hold: Hold, codex: Environment | None) -> None:
     """Take the home over. What fails in a start fails in the rehearsal, while the other one still
     serves. Raises ConfigError."""
     async with open_runtime(config):

@@ -19,7 +19,7 @@ from typing import Any, Final
 import trio
 
 from proxy.codex.files import Disk
-from proxy.codex.place import Place
+from proxy.codex.place import Environment
 from proxy.codex.saved import read_note
 from proxy.codex.while_serving import stay_connected
 from proxy.config.load import Config
@@ -28,7 +28,7 @@ from proxy.control.commands import answer
 from proxy.control.socket import serve_control
 from proxy.errors import RoutingError
 from proxy.process.activation import Launch
-from proxy.process.handover import Peer, released, wait_next
+from proxy.process.handover import OtherProcess, released, wait_next
 from proxy.process.seat import Seat, open_seat
 from proxy.runtime import Runtime, open_runtime
 from proxy.server.listener import url
@@ -46,7 +46,7 @@ async def serve(
     config: Config,
     say: Callable[[str], None],
     *,
-    codex: Place | None = None,
+    codex: Environment | None = None,
     launch: Launch = Launch(),  # noqa: B008  frozen
     task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -80,14 +80,14 @@ async def _hold(
     runtime: Runtime,
     seat: Seat,
     server: Server,
-    codex: Place | None,
+    codex: Environment | None,
     service: trio.Nursery,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """What only the turnlane of a home does: accept, obey commands, write bindings down, lead Codex
     here. Returns when it has passed the home on, with its drain begun."""
-    following: Peer | None = None
+    following: OtherProcess | None = None
     here = url(seat.listening)
     async with trio.open_nursery() as holding:
         commands = partial(_answer, runtime, here)
@@ -136,7 +136,7 @@ def _refuses(runtime: Runtime, seat: Seat, only_if_draining: bool) -> str | None
     return None
 
 
-async def _follow(runtime: Runtime, following: Peer) -> None:
+async def _follow(runtime: Runtime, following: OtherProcess) -> None:
     """Begin the drain once the next process is ready for those who are sent away."""
     admission = runtime.admission
     ready = await released(following)

@@ -43,7 +43,7 @@ _item_done: Final = msgspec.json.Decoder(_ItemDone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class TokenUsage:
     """Tokens of one response; None where the upstream said nothing, which is not 0."""
 
     input_tokens: int | None = None
@@ -51,7 +51,7 @@ class Usage:
     output_tokens: int | None = None
 
 
-UNKNOWN_USAGE: Final = Usage()
+UNKNOWN_USAGE: Final = TokenUsage()
 
 
 def response_id(data: bytes) -> str:
@@ -70,7 +70,7 @@ def output_item(data: bytes) -> bytes:
         return b""
 
 
-def complete_usage(event: Event) -> tuple[Event, Usage]:
+def complete_usage(event: Event) -> tuple[Event, TokenUsage]:
     """A terminal event whose usage has every field, and what it says.
 
     Codex rejects a `response.completed` with a partial usage and asks again, so what is missing
@@ -164,10 +164,10 @@ def _as_text(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _said(usage: dict[str, Any]) -> Usage:
+def _said(usage: dict[str, Any]) -> TokenUsage:
     details = usage.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(
+    return TokenUsage(
         input_tokens=_count(usage.get("input_tokens")),
         cached_tokens=_count(cached),
         output_tokens=_count(usage.get("output_tokens")),

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from proxy.headers import Headers, find, number
+from proxy.headers import HeaderList, find, number
 from proxy.keys import PREFIX
 
 _KEY_PREFIX: Final = PREFIX.encode()
@@ -80,7 +80,7 @@ _WEBSOCKET_BETA: Final = re.compile(rb"\s*responses_websockets=[^,]*")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> Headers:
+def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> HeaderList:
     """The client's headers that go up with an HTTP request."""
     kept = [
         (name, value)
@@ -97,8 +97,8 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
 
 
 def for_account(
-    headers: Sequence[tuple[bytes, bytes]], credential: Headers, *, keep_turn_state: bool
-) -> Headers:
+    headers: Sequence[tuple[bytes, bytes]], credential: HeaderList, *, keep_turn_state: bool
+) -> HeaderList:
     """`headers` as an account of ours sends them: what they say of the client's own login goes,
     and turn state too unless this account gave it."""
     gone = _OF_A_LOGIN if keep_turn_state else _OF_A_LOGIN | {b"x-codex-turn-state"}
@@ -112,7 +112,7 @@ def turnlane_key(authorization: bytes) -> bytes | None:
     return next((word for word in words if word.startswith(_KEY_PREFIX)), None)
 
 
-def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
+def upward_from_frame(headers: HeaderList, metadata: Mapping[str, str]) -> HeaderList:
     """The headers of the POST that a `response.create` frame becomes.
 
     `headers` are the handshake's. A frame that names its thread replaces the whole identity, since
@@ -132,7 +132,7 @@ def upward_from_frame(headers: Headers, metadata: Mapping[str, str]) -> Headers:
     return [(name, value) for name, value in up if name not in replaced and value] + fresh
 
 
-def downward(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def downward(headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
     """The upstream's headers that go down with its reply."""
     kept = []
     for raw_name, value in headers:

@@ -42,7 +42,7 @@ _item: Final = msgspec.json.Decoder(_Item)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OutputItem:
     """One response's output item, and the call that wants an output, if it is one."""
 
     raw: bytes
@@ -55,31 +55,41 @@ class Transcript:
 
     response_id: str
     items: tuple[bytes, ...]
-    output: tuple[Said, ...] = ()
+    output: tuple[OutputItem, ...] = ()
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.items)) + sum(len(said.raw) for said in self.output)
+        return sum(map(len, self.items)) + sum(
+            len(output_item_of.raw) for output_item_of in self.output
+        )
 
 
 def continued(before: Transcript | None, new: bytes) -> tuple[bytes, ...]:
     """The whole input of a turn that says `new` after `before`."""
     if before is None:
         return (new,) if new else ()
-    answered = _answered(new) if any(said.call_id for said in before.output) else frozenset()
-    kept = (said.raw for said in before.output if said.call_id is None or said.call_id in answered)
+    answered = (
+        _answered(new)
+        if any(output_item_of.call_id for output_item_of in before.output)
+        else frozenset()
+    )
+    kept = (
+        output_item_of.raw
+        for output_item_of in before.output
+        if output_item_of.call_id is None or output_item_of.call_id in answered
+    )
     return (*before.items, *kept, new) if new else (*before.items, *kept)
 
 
-def said(item: bytes) -> Said:
+def output_item_of(item: bytes) -> OutputItem:
     """An output item as it came in `response.output_item.done`."""
     try:
         seen = _item.decode(item)
     except UNREADABLE:
-        return Said(item, None)
+        return OutputItem(item, None)
     # A server-side tool search answers itself; only a client's has an output to wait for.
     ours = seen.type in _CALLS and seen.execution != "server"
-    return Said(item, seen.call_id if ours else None)
+    return OutputItem(item, seen.call_id if ours else None)
 
 
 def _answered(new: bytes) -> frozenset[str]:

@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 hypercorn's TCPServer reads, writes and times idle connections out; `proxy.server.protocol` is what
 it reads into. Three endings are ours. Where hypercorn closes, only our side is shut: closing on
-unread bytes resets a connection, and a reset can take the last answer with it (see `Wire.linger`).
-Whoever hangs up ends the idle timer too, which would otherwise hold the connection's place. And a
-handler that has returned hears nothing any more: its queue is closed, so nobody waits for room in
-it.
+unread bytes resets a connection, and a reset can take the last answer with it (see
+`ClientStream.linger`). Whoever hangs up ends the idle timer too, which would otherwise hold the
+connection's place. And a handler that has returned hears nothing any more: its queue is closed, so
+nobody waits for room in it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +33,7 @@ from hypercorn.typing import (
 from hypercorn.utils import parse_socket_addr
 
 from proxy.server.protocol import Protocol, ReadingOn, Stream
-from proxy.server.stream import Wire, text_frames
+from proxy.server.stream import ClientStream, text_frames
 
 READ_BYTES: Final = 64 * 1024
 
@@ -74,7 +74,7 @@ class Connection(TCPServer):
     protocol: Protocol  # type: ignore[assignment]  # hypercorn's wrapper adds HTTP/2 to it
 
     def __init__(
-        self, app: AppWrapper, config: HypercornConfig, context: WorkerContext, wire: Wire
+        self, app: AppWrapper, config: HypercornConfig, context: WorkerContext, wire: ClientStream
     ) -> None:
         super().__init__(app, config, context, LifespanState({"peer": self}), wire)  # type: ignore[arg-type]  # a stream, to hypercorn
         self._wire = wire

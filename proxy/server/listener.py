@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from proxy.config.load import Config
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
 from proxy.server.stream import logger
 
@@ -16,7 +16,7 @@ BACKLOG: Final = 1024
 """While one process hands over to the next, connections wait here."""
 
 
-def listen(server: Server) -> trio.socket.SocketType:
+def listen(server: ServerSettings) -> trio.socket.SocketType:
     """A listening socket of our own. Raises ConfigError."""
     plain = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET)
     try:
@@ -29,7 +29,7 @@ def listen(server: Server) -> trio.socket.SocketType:
     return adopt(plain)
 
 
-def _blamed(error: OSError, server: Server) -> ConfigError:
+def _blamed(error: OSError, server: ServerSettings) -> ConfigError:
     """On the port if it is taken or needs rights, else on the host: a name, or no address here."""
     problem = f"cannot listen on {server.host}:{server.port}: {error.strerror or error}"
     if error.errno == errno.EADDRINUSE:
@@ -44,7 +44,7 @@ def adopt(plain: socket.socket) -> trio.socket.SocketType:
     return trio.socket.from_stdlib_socket(plain)
 
 
-def fits(listening: socket.socket, server: Server) -> bool:
+def fits(listening: socket.socket, server: ServerSettings) -> bool:
     """Whether it listens where the configuration says."""
     host, port = listening.getsockname()[:2]
     if server.port not in {0, port}:

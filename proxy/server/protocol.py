@@ -27,7 +27,7 @@ from wsproto.connection import ConnectionState
 from wsproto.events import CloseConnection, Message, Ping
 from wsproto.frame_protocol import CloseReason
 
-from proxy.server.stream import Wire
+from proxy.server.stream import ClientStream
 
 _ASCII_ONLY: Final = frozenset(
     {b"connection", b"upgrade", b"sec-websocket-protocol", b"sec-websocket-version"}
@@ -48,7 +48,7 @@ class ReadingOn:
     are read and dropped, so that a hang-up is noticed.
     """
 
-    def __init__(self, protocol: "Protocol", wire: Wire) -> None:
+    def __init__(self, protocol: "Protocol", wire: ClientStream) -> None:
         self._protocol = protocol
         self._wire = wire
         self._unanswered = trio.CancelScope()

@@ -23,7 +23,7 @@ from proxy.runtime import Runtime
 from proxy.server.connection import Connection
 from proxy.server.listener import next_stream
 from proxy.server.protocol import ConnectionEnded
-from proxy.server.stream import Wire
+from proxy.server.stream import ClientStream
 
 logger = logging.getLogger("turnlane")
 
@@ -74,7 +74,7 @@ class Server:
 
     async def _connection(self, stream: trio.SocketStream, place: object) -> None:
         client = self._runtime.config.client
-        wire = Wire(stream, client.stall_seconds)
+        wire = ClientStream(stream, client.stall_seconds)
         try:
             await self._converse(wire)
             await wire.linger(client.discard_seconds)
@@ -84,7 +84,7 @@ class Server:
             self._open.discard(stream)
             self._closed.unpark_all()
 
-    async def _converse(self, wire: Wire) -> None:
+    async def _converse(self, wire: ClientStream) -> None:
         """One connection's fault is its own: nothing but cancellation leaves here."""
         try:
             _tune(wire.socket, self._runtime.config.client.stall_seconds)

@@ -17,7 +17,7 @@ _MEDIUM: Final = struct.Struct(">BBH").pack
 _LONG: Final = struct.Struct(">BBQ").pack
 
 
-class Wire:
+class ClientStream:
     """A trio.SocketStream as hypercorn uses it. A write that makes no progress for
     `stall_seconds` closes the connection: hypercorn shields its writes, nothing else ends them."""
 

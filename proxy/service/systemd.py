@@ -18,12 +18,12 @@ UNITS: Final = (SERVICE, SOCKET)
 _SHOWN: Final = ("ActiveState", "MainPID", "UnitFileState")
 _KEPT_VARIABLES: Final = ("TURNLANE_UPSTREAM",)
 
-Run = Callable[[Sequence[str]], tuple[int, str]]
+RunCommand = Callable[[Sequence[str]], tuple[int, str]]
 """Runs a command to its end; brings its exit code and what it said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class UnitState:
     """`pid` is None where none runs; `problem` says why nothing could be asked."""
 
     installed: bool
@@ -76,7 +76,7 @@ def missing_variables(config: Config) -> list[str]:
 class Systemd:
     """The units of one user, in `folder`."""
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: RunCommand) -> None:
         self.folder = folder
         self._run = run
 
@@ -107,14 +107,14 @@ class Systemd:
             self._do(_systemctl("daemon-reload"))
         return ours
 
-    def standing(self) -> Standing:
+    def standing(self) -> UnitState:
         installed = all(is_ours(self.folder / name) for name in UNITS)
         code, said = self._run(_systemctl("show", SERVICE, f"--property={','.join(_SHOWN)}"))
         if code:
-            return Standing(installed=installed, problem=said.strip() or f"it ended with {code}")
+            return UnitState(installed=installed, problem=said.strip() or f"it ended with {code}")
         shown = dict(line.partition("=")[::2] for line in said.splitlines())
         pid = shown.get("MainPID", "")
-        return Standing(
+        return UnitState(
             installed=installed,
             enabled=shown.get("UnitFileState") == "enabled",
             active=shown.get("ActiveState") == "active",

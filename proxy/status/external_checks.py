@@ -6,12 +6,21 @@ from typing import Any, Final
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.adoption import State
 from proxy.codex.connect import with_leftover
-from proxy.codex.destination import Way
+from proxy.codex.destination import Destination
 from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
 from proxy.codex.files import Disk
 from proxy.codex.saved import read_note
 from proxy.errors import ConfigError, RoutingError
-from proxy.status.finding import Finding, Level, Patient, editing, good, specs_of, warning, wrong
+from proxy.status.finding import (
+    CheckContext,
+    Finding,
+    Level,
+    editing,
+    good,
+    specs_of,
+    warning,
+    wrong,
+)
 from proxy.status.overview import Overview
 from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
 
@@ -19,7 +28,7 @@ CLOCK_SECONDS: Final = 60.0
 """A clock further off than this expires tokens too early or too late."""
 
 
-def outside(patient: Patient) -> Iterator[Finding]:
+def outside(patient: CheckContext) -> Iterator[Finding]:
     """The network comes last."""
     yield from _neighbours(patient)
     yield from _codex(patient)
@@ -27,7 +36,7 @@ def outside(patient: Patient) -> Iterator[Finding]:
     yield from _upstreams(patient)
 
 
-def _neighbours(patient: Patient) -> Iterator[Finding]:
+def _neighbours(patient: CheckContext) -> Iterator[Finding]:
     """The ledger is of one process: two of them on the same accounts are not bounded together."""
     found = patient.neighbours()
     if found is None:
@@ -48,7 +57,7 @@ def _neighbours(patient: Patient) -> Iterator[Finding]:
         yield good("others", "no other turnlane of this user")
 
 
-def _codex(patient: Patient) -> Iterator[Finding]:
+def _codex(patient: CheckContext) -> Iterator[Finding]:
     where, seen = codex_home(patient.environment), patient.seen
     if not where.is_dir():
         yield warning(
@@ -80,11 +89,11 @@ def _codex(patient: Patient) -> Iterator[Finding]:
 
 def _course(seen: Overview) -> Iterator[Finding]:
     routing, found = seen.routing, seen.course
-    if found.way in {Way.NO_KEY, Way.NOBODY}:
+    if found.way in {Destination.NO_KEY, Destination.NOBODY}:
         yield wrong("Codex", f"it {found.said}", found.mend)
-    elif found.way is Way.PROVIDER:
+    elif found.way is Destination.PROVIDER:
         return  # it is among what goes another way
-    elif found.way in {Way.ANOTHER, Way.ELSEWHERE}:
+    elif found.way in {Destination.ANOTHER, Destination.ELSEWHERE}:
         yield warning("Codex", f"it {found.said}", found.mend)
     elif not seen.serving:
         yield wrong(
@@ -101,7 +110,7 @@ def _course(seen: Overview) -> Iterator[Finding]:
         yield good("Codex", routing.why)
 
 
-def _accounts(patient: Patient) -> Iterator[Finding]:
+def _accounts(patient: CheckContext) -> Iterator[Finding]:
     accounts: list[dict[str, Any]] = (patient.seen.running or {}).get("accounts", [])
     mends = {
         "invalid": "turnlane accounts test {id}",
@@ -125,7 +134,7 @@ def _accounts(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _upstreams(patient: Patient) -> Iterator[Finding]:
+def _upstreams(patient: CheckContext) -> Iterator[Finding]:
     for url in _urls(patient):
         reached = patient.reach(url)
         if reached.problem is not None:
@@ -145,7 +154,7 @@ def _upstreams(patient: Patient) -> Iterator[Finding]:
             yield good("clock", "agrees with the upstream's")
 
 
-def _urls(patient: Patient) -> list[str]:
+def _urls(patient: CheckContext) -> list[str]:
     config = patient.config
     if isinstance(config, ConfigError):
         return []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from proxy.accounts.registry import AccountBook
+from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.config.load import Config
 from proxy.errors import ConfigError
@@ -31,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class CheckContext:
     """What is looked at, and how. `config` is the problem with it, if it cannot be used; `file` is
     where it stands, if it is in one."""
 
@@ -65,10 +65,10 @@ def editing(file: Path) -> str:
     return f"look at it first: ls -ld {file}"
 
 
-def specs_of(patient: Patient) -> dict[str, AccountSpec]:
+def specs_of(patient: CheckContext) -> dict[str, AccountSpec]:
     """Every account that is described, by command or in the configuration."""
     try:
-        known = {str(name): spec for name, spec in AccountBook(patient.home).all().items()}
+        known = {str(name): spec for name, spec in AccountRegistry(patient.home).all().items()}
     except ConfigError:
         known = {}
     if not isinstance(patient.config, ConfigError):

@@ -16,7 +16,7 @@ from proxy.errors import ConfigError
 from proxy.home.lock import LOCK_NAME
 from proxy.journal.store import JOURNAL_NAME
 from proxy.keys import KEYS_NAME
-from proxy.status.finding import Finding, Patient, editing, good, specs_of, warning, wrong
+from proxy.status.finding import CheckContext, Finding, editing, good, specs_of, warning, wrong
 from proxy.status.preflight import home_problem
 
 FEW_FILES: Final = 4096
@@ -31,7 +31,7 @@ PRIVATE: Final = (
 """In the home; SQLite keeps what it has not moved yet in files beside its own."""
 
 
-def inside(patient: Patient) -> Iterator[Finding]:
+def inside(patient: CheckContext) -> Iterator[Finding]:
     yield from _config(patient)
     yield from _home(patient)
     yield from _modes(patient)
@@ -41,7 +41,7 @@ def inside(patient: Patient) -> Iterator[Finding]:
     yield _journal(patient)
 
 
-def _config(patient: Patient) -> Iterator[Finding]:
+def _config(patient: CheckContext) -> Iterator[Finding]:
     config = patient.config
     upstream = patient.environment.get("TURNLANE_UPSTREAM")
     if isinstance(config, ConfigError):
@@ -51,7 +51,7 @@ def _config(patient: Patient) -> Iterator[Finding]:
         yield good("config", where + (f"; TURNLANE_UPSTREAM is {upstream}" if upstream else ""))
 
 
-def _home(patient: Patient) -> Iterator[Finding]:
+def _home(patient: CheckContext) -> Iterator[Finding]:
     home = patient.home
     if (refused := home_problem(home)) is not None:
         yield wrong("home", *refused)
@@ -63,7 +63,7 @@ def _home(patient: Patient) -> Iterator[Finding]:
         yield good("home", str(home))
 
 
-def _modes(patient: Patient) -> Iterator[Finding]:
+def _modes(patient: CheckContext) -> Iterator[Finding]:
     """Files with secrets, or about them, are their owner's alone."""
     paths = [patient.home / name for name in PRIVATE]
     with suppress(OSError):
@@ -96,7 +96,7 @@ def _is_open(path: Path) -> bool:
         return False
 
 
-def _lock(patient: Patient) -> Finding:
+def _lock(patient: CheckContext) -> Finding:
     """It ends with its process; a file that is left is no lock."""
     seen = patient.seen
     if seen.running is not None:
@@ -110,7 +110,7 @@ def _lock(patient: Patient) -> Finding:
     return good("lock", "free: no turnlane holds this home")
 
 
-def _port(patient: Patient) -> Finding:
+def _port(patient: CheckContext) -> Finding:
     if patient.seen.serving:
         return good("port", f"{patient.seen.url} is answered by this turnlane")
     if patient.seen.running is not None:
@@ -131,14 +131,14 @@ def _port(patient: Patient) -> Finding:
     return wrong("port", f"{where} is taken by {taken.whom}{taken.named}", mend)
 
 
-def _files(patient: Patient) -> Finding:
+def _files(patient: CheckContext) -> Finding:
     most = patient.most_files
     if most is not None and most < FEW_FILES:
         return warning("files", f"only {most} files may be open", f"ulimit -Hn {FEW_FILES}")
     return good("files", "enough files may be open")
 
 
-def _journal(patient: Patient) -> Finding:
+def _journal(patient: CheckContext) -> Finding:
     problem = patient.seen.journal_problem
     if problem is None:
         return good("journal", "it can be read, or is not there yet")

@@ -49,7 +49,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eyes:
+class Sources:
     """How the world is looked at; a test looks at another one."""
 
     environment: Mapping[str, str]
@@ -60,7 +60,7 @@ class Eyes:
     walk: Walk | None = None
 
 
-def overview(home: Path, eyes: Eyes) -> Overview:
+def overview(home: Path, eyes: Sources) -> Overview:
     """Raises nothing: what cannot be seen is said to be so."""
     now = eyes.wall()
     running = _asked(home, "status")
@@ -130,7 +130,11 @@ def _asked(home: Path, command: str) -> dict[str, Any] | None:
 
 
 def _problem(
-    home: Path, running: Mapping[str, Any] | None, held_by: str | None, url: str | None, eyes: Eyes
+    home: Path,
+    running: Mapping[str, Any] | None,
+    held_by: str | None,
+    url: str | None,
+    eyes: Sources,
 ) -> str | None:
     if running is None:
         if held_by is not None:

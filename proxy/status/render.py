@@ -16,15 +16,15 @@ from rich.text import Text
 
 from proxy import __version__
 from proxy.accounts.statistics import AccountStatistics
-from proxy.codex.adoption import Adoption, Client, State
-from proxy.codex.destination import Way
+from proxy.codex.adoption import Adoption, CodexProcess, State
+from proxy.codex.destination import Destination
 from proxy.status.account_table import account_table, clock_of, span
 from proxy.status.overview import REFUSALS_SHOWN, Overview
 
 TITLE_CELLS: Final = 10
-_FAILS: Final = frozenset({Way.NO_KEY, Way.NOBODY})
+_FAILS: Final = frozenset({Destination.NO_KEY, Destination.NOBODY})
 """Codex cannot work."""
-_LEADS_AWAY: Final = frozenset({Way.ANOTHER, Way.PROVIDER, Way.ELSEWHERE})
+_LEADS_AWAY: Final = frozenset({Destination.ANOTHER, Destination.PROVIDER, Destination.ELSEWHERE})
 _CODEX: Final = {
     State.SEEN: ("goes through turnlane", "bold green"),
     State.ADOPTED: ("goes through turnlane", "bold green"),
@@ -85,14 +85,14 @@ def _process(seen: Overview) -> Iterator[Line]:
 
 def _codex(seen: Overview) -> Iterator[Line]:
     found, way = seen.routing, seen.course.way
-    if way is Way.HERE and not seen.serving:
+    if way is Destination.HERE and not seen.serving:
         yield _line("Codex", ("points at turnlane, which does not serve", "bold red"))
         yield _help("turnlane codex off", "lets it work without turnlane")
         return
     if way in _FAILS:
         yield from _fails(seen)
         return
-    if way is Way.ANOTHER:
+    if way is Destination.ANOTHER:
         yield _line("Codex", (seen.course.said, "bold yellow"))
         yield _help(
             str(seen.course.mend), "shows what it does" if seen.url is None else "connects it here"
@@ -104,7 +104,7 @@ def _codex(seen: Overview) -> Iterator[Line]:
             ("does not go through turnlane", "bold yellow"),
             (f"  {seen.course.said}", "dim"),
         )
-        if way is Way.PROVIDER:
+        if way is Destination.PROVIDER:
             yield _help("turnlane codex show", "says more")
         elif seen.serving:
             yield _help(str(seen.course.mend), "connects it")
@@ -120,7 +120,7 @@ def _codex(seen: Overview) -> Iterator[Line]:
 
 def _fails(seen: Overview) -> Iterator[Line]:
     yield _line("Codex", (seen.course.said, "bold red"))
-    if seen.course.way is Way.NO_KEY:
+    if seen.course.way is Destination.NO_KEY:
         yield _help("turnlane codex show", "prints the provider that has a place for one")
         return
     if seen.serving:
@@ -138,7 +138,7 @@ def _why(found: Adoption) -> str:
     return found.why
 
 
-def _named(clients: tuple[Client, ...]) -> str:
+def _named(clients: tuple[CodexProcess, ...]) -> str:
     return ", ".join(f"{client.kind} {client.pid}" for client in clients)
 
 

@@ -17,13 +17,13 @@ import trio
 
 from lifecycle import Ask
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import FRESH, Asked, Claim
+from proxy.accounts.claim import FRESH, AccountRequest, Claim
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Move, Withheld
 from proxy.accounts.verdict import Kind
 from proxy.accounts.view import AccountId
 from proxy.errors import UpstreamCut
-from proxy.headers import Headers, find
+from proxy.headers import HeaderList, find
 from proxy.journal.outcome import Outcome
 from proxy.responses.events import response_id
 from proxy.responses.forwarding import for_account
@@ -72,7 +72,7 @@ class Attempts:
         self._outbox = outbox
         self._progress = progress
         self._model = prepared.model
-        self._asked = Asked(
+        self._asked = AccountRequest(
             principal=ask.principal,
             keyed=len(runtime.keys) > 0,
             thread=None if ask.thread is None else ThreadName(ask.thread),
@@ -145,7 +145,7 @@ class Attempts:
             detail=self._previous or "",
         )
 
-    async def _serve(self, claim: Claim, credential: Headers) -> "_Step":
+    async def _serve(self, claim: Claim, credential: HeaderList) -> "_Step":
         """One attempt on one account, and what it showed of it."""
         body = self._body_for(claim)
         answer = await self._send(self._dressed(claim, credential, body))
@@ -195,7 +195,7 @@ class Attempts:
             body, _ = without_reasoning(body, known)
         return body
 
-    def _dressed(self, claim: Claim, credential: Headers, body: bytes | None) -> UpstreamRequest:
+    def _dressed(self, claim: Claim, credential: HeaderList, body: bytes | None) -> UpstreamRequest:
         """The request as this account sends it: its own credential, nobody else's state."""
         state = find(self._request.headers, _TURN_STATE)
         keep = claim.may_have("state", state)

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from proxy.headers import Headers
 from proxy.journal.outcome import Outcome
-from proxy.responses.events import UNKNOWN_USAGE, Usage
+from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
 from proxy.responses.sse import Event
-from proxy.upstream.interface import Failure, Headers
+from proxy.upstream.interface import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +57,4 @@ class Ended:
     """A refusal of ours after all: some provider has been asked for this turn."""
     rejected: Rejected | None = None
     failure: Failure | None = None
-    usage: Usage = UNKNOWN_USAGE
+    usage: TokenUsage = UNKNOWN_USAGE

@@ -6,11 +6,11 @@ from typing import Protocol
 import trio
 
 from lifecycle import Lease
-from proxy.headers import find
+from proxy.headers import Headers, find
 from proxy.journal.outcome import Outcome
 from proxy.responses.sse import Noted
 from proxy.turn.ended import Ended
-from proxy.upstream.interface import Headers, UpstreamReply, UpstreamRequest
+from proxy.upstream.interface import UpstreamReply, UpstreamRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

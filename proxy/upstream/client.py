@@ -23,12 +23,12 @@ import trio
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
-from proxy.upstream.connection import Link, Links, connect, trusting
+from proxy.upstream.connection import ConnectionPool, UpstreamConnection, connect, trusting
 from proxy.upstream.http1 import ResponseHead, end_of_head, request_head, response_head
 from proxy.upstream.interface import Failure, Upstream, UpstreamReply, UpstreamRequest
 from proxy.upstream.url import CHATGPT_URL, OPENAI_URL, Base, Origin, base_of
 
-Connect = Callable[[Origin, ssl.SSLContext | None], Awaitable[Link]]
+Connect = Callable[[Origin, ssl.SSLContext | None], Awaitable[UpstreamConnection]]
 
 _UNUSABLE: Final = Failure(
     status=502,
@@ -39,7 +39,9 @@ _UNUSABLE: Final = Failure(
 
 
 class HttpReply:
-    def __init__(self, name: str, link: Link, head: ResponseHead, early: bytes) -> None:
+    def __init__(
+        self, name: str, link: UpstreamConnection, head: ResponseHead, early: bytes
+    ) -> None:
         self.name = name
         self.status = head.status
         self.headers = head.headers
@@ -91,7 +93,7 @@ class HttpUpstream:
         self._connect = connect
         self._proxied = proxied
         self._is_proxied = is_proxied
-        self._links = Links()
+        self._links = ConnectionPool()
         self._bases: dict[str, Base | None] = {}
         """As many as there are accounts with a URL of their own."""
         self._trusted: ssl.SSLContext | None = None
@@ -146,7 +148,7 @@ class HttpUpstream:
             else:
                 link.close()
 
-    async def _connected(self, origin: Origin) -> Link | Failure:
+    async def _connected(self, origin: Origin) -> UpstreamConnection | Failure:
         seconds = self._settings.connect_seconds
         with trio.move_on_after(seconds):
             try:
@@ -200,7 +202,9 @@ def _head(base: Base, request: UpstreamRequest) -> bytes | None:
     return request_head(request.method, target, base.host, request.headers, length)
 
 
-async def _exchange(link: Link, head: bytes, request: UpstreamRequest, name: str) -> HttpReply:
+async def _exchange(
+    link: UpstreamConnection, head: bytes, request: UpstreamRequest, name: str
+) -> HttpReply:
     """Raises UpstreamCut or trio.BrokenResourceError when no answer comes."""
     whole = True
     try:

@@ -29,7 +29,7 @@ _JOINED_BYTES: Final = 64 * 1024
 """A body up to here is copied behind its head, so that TLS makes one write of both."""
 
 
-class Link(Protocol):
+class UpstreamConnection(Protocol):
     async def send(self, head: bytes, body: bytes) -> None:
         """Raises trio.BrokenResourceError."""
         ...
@@ -45,7 +45,7 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class PlainLink:
+class PlainConnection:
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
 
@@ -80,7 +80,7 @@ class PlainLink:
         self._socket.close()
 
 
-class SecureLink:
+class SecureConnection:
     def __init__(self, stream: trio.SSLStream[trio.SocketStream]) -> None:
         self._stream = stream
 
@@ -102,18 +102,18 @@ class SecureLink:
         self._stream.transport_stream.socket.close()
 
 
-async def connect(origin: Origin, trusted: ssl.SSLContext | None) -> Link:
+async def connect(origin: Origin, trusted: ssl.SSLContext | None) -> UpstreamConnection:
     """`trusted` is for a secure origin. Raises OSError or trio.BrokenResourceError."""
     stream = await trio.open_tcp_stream(origin.host, origin.port)
     if trusted is None:
-        return PlainLink(stream)
+        return PlainConnection(stream)
     secure = trio.SSLStream(stream, trusted, server_hostname=origin.host, https_compatible=True)
     try:
         await secure.do_handshake()
     except BaseException:
         stream.socket.close()
         raise
-    return SecureLink(secure)
+    return SecureConnection(secure)
 
 
 def trusting() -> ssl.SSLContext:
@@ -147,11 +147,11 @@ def _is_quiet(socket: trio.socket.SocketType) -> bool:
 IDLE_SECONDS: Final = 55.0  # load balancers commonly drop an idle connection after 60 s
 
 
-class Links:
+class ConnectionPool:
     def __init__(self) -> None:
-        self._free: dict[Origin, deque[tuple[float, Link]]] = {}
+        self._free: dict[Origin, deque[tuple[float, UpstreamConnection]]] = {}
 
-    def take(self, origin: Origin, now: float) -> Link | None:
+    def take(self, origin: Origin, now: float) -> UpstreamConnection | None:
         """The last used one that is still alive; what has stood for long is closed."""
         self._expire(now - IDLE_SECONDS)
         free = self._free.get(origin)
@@ -162,7 +162,7 @@ class Links:
             link.close()
         return None
 
-    def put(self, origin: Origin, link: Link, now: float) -> None:
+    def put(self, origin: Origin, link: UpstreamConnection, now: float) -> None:
         self._free.setdefault(origin, deque()).append((now, link))
 
     def close(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.errors import UpstreamCut
+from proxy.headers import Headers
 from proxy.upstream.framing import Chunked, Framing, Sized, ToTheEnd
-from proxy.upstream.interface import Headers
 
 HEAD_BYTES: Final = 64 * 1024
 

@@ -20,7 +20,8 @@ import trio
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
-from proxy.upstream.interface import Failure, Headers, UpstreamRequest
+from proxy.headers import Headers
+from proxy.upstream.interface import Failure, UpstreamRequest
 from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
 
 _IDLE_CONNECTION_SECONDS = 55.0  # load balancers commonly drop an idle connection after 60 s

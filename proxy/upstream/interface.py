@@ -1,11 +1,10 @@
 """The upstream as a turn sees it: one request out, one reply or failure back."""
 
-from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-Headers = Sequence[tuple[bytes, bytes]]
+from proxy.headers import Headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from proxy.control.socket import bind_unix
 from proxy.home.lock import locked
 from proxy.journal.store import newest
 from proxy.process.activation import Launch
-from proxy.process.handover import HANDOVER_NAME, OFFER, TAKE_OVER, Peer, wait_next
+from proxy.process.handover import HANDOVER_NAME, OFFER, TAKE_OVER, OtherProcess, wait_next
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.client import HOST, Client, Cut, request
@@ -235,7 +235,7 @@ async def test_a_next_one_that_goes_away_before_it_commits_changes_nothing(
     async with open_child(home, upstream.url) as child, deadline():
         opened = await child.proxy.websocket()
         for words in (b"", b"take", b"nonsense\n", TAKE_OVER, TAKE_OVER + b"no commitment\n"):
-            with Peer(await connected(home)) as peer:
+            with OtherProcess(await connected(home)) as peer:
                 await peer.say(words)
                 word, passed = await peer.hear(SECONDS if words == TAKE_OVER else 0.05)
                 if passed is not None:
@@ -271,7 +271,7 @@ async def test_when_the_old_one_is_gone_in_between_the_next_one_serves(
             else:
                 with bind_unix(str(home / HANDOVER_NAME)) as door:
                     sock, _ = await door.accept()
-                    with Peer(sock) as peer:
+                    with OtherProcess(sock) as peer:
                         assert await peer.hear(SECONDS) == (TAKE_OVER, None)
                         if moment == "after the offer":
                             await peer.say(OFFER, listening.fileno())

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-from proxy.codex.place import Place, turn_on
+from proxy.codex.place import Environment, turn_on
 from proxy.journal.store import newest
 from tests.e2e.client import named, post
 from tests.e2e.process import ROOT, codex_home, environment, open_child, run
@@ -81,7 +81,7 @@ async def look(home: Path, upstream: Upstream) -> dict[str, tuple[float, str]]:
 async def used(home: Path, upstream: Upstream) -> AsyncIterator[Any]:
     """A process that has served a turn, has Codex connected, and rests."""
     async with open_child(home, upstream.url) as child:
-        place = Place(home=home, environment=environment(home))
+        place = Environment(home=home, environment=environment(home))
         await trio.to_thread.run_sync(turn_on, place, child.port)
         client = await child.proxy.connect()
         await client.send(post(named("t1")))

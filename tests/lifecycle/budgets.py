@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, combinations
 
-from lifecycle import Ask, LeaseId, Refusal, RootId, ThreadId, WorkflowLimits, WorkflowStatistics
+from lifecycle import (
+    AdmissionReason,
+    Ask,
+    LeaseId,
+    RootId,
+    ThreadId,
+    WorkflowLimits,
+    WorkflowStatistics,
+)
 
 
 @dataclass(eq=False)
@@ -107,14 +115,14 @@ class Budgets:
 
     # What is decided.
 
-    def refusal(self, ask: Ask, earlier: LeaseId | None) -> Refusal | None:
+    def refusal(self, ask: Ask, earlier: LeaseId | None) -> AdmissionReason | None:
         """If `ask` is to follow `earlier`, in place of whoever does now, or to come by itself."""
         root = self.root(ask)
         if root is None:
             return None
         if root not in self.tracked:
             full = len(self.tracked) >= self.limits.roots and self.forgettable() is None
-            return Refusal.WORKFLOW_TRACKING_EXHAUSTED if full else None
+            return AdmissionReason.WORKFLOW_TRACKING_EXHAUSTED if full else None
         me, turns = Turn(root, ask, self.now), list(self.turns.values())
         followers = {at: x for at, x in self.followers.items() if at != earlier}
         if earlier is None:
@@ -125,22 +133,22 @@ class Budgets:
 
     def _refusal_of(
         self, root: RootId, ask: Ask, turns: list[Turn], followers: dict[LeaseId, Turn]
-    ) -> Refusal | None:
+    ) -> AdmissionReason | None:
         limits, live = self.limits, [*turns, *followers.values()]
         workers, interactive = self.sends_of(root, live)
         if len(self.children_of(root, live)) > limits.children:
-            return Refusal.WORKFLOW_CHILDREN_EXHAUSTED
+            return AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED
         if (ask.worker and workers > limits.sends) or (
             workers + interactive > limits.sends + limits.sends_kept
         ):
-            return Refusal.WORKFLOW_SENDS_EXHAUSTED
+            return AdmissionReason.WORKFLOW_SENDS_EXHAUSTED
         futures = self.futures_of(root, turns, followers)
         if any(
             len(running) > limits.turns
             or sum(turn.ask.worker for turn in running) > limits.turns - limits.kept
             for running in futures
         ):
-            return Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+            return AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
         return None
 
     def may_send(self, lease_id: LeaseId) -> bool:
@@ -152,7 +160,7 @@ class Budgets:
             workers + interactive < self.limits.sends + self.limits.sends_kept
         )
 
-    def retry_seconds(self, ask: Ask, earlier: LeaseId | None, refusal: Refusal) -> float:
+    def retry_seconds(self, ask: Ask, earlier: LeaseId | None, refusal: AdmissionReason) -> float:
         """When the same refusal is not due any more if nothing happens; a window if it stays."""
         now, slot_seconds = self.now, self.limits.window_seconds / self.limits.slots
         try:

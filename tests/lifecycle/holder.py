@@ -2,7 +2,7 @@
 
 import trio
 
-from lifecycle import Admission, AdmissionRefused, Ask, Lease, Refusal, Waiting
+from lifecycle import Admission, AdmissionReason, AdmissionRefused, Ask, Lease, Waiting
 
 
 class BrokenTurnError(Exception):
@@ -24,7 +24,7 @@ class Holder:
         self._scope = trio.CancelScope()
         self.lease: Lease | None = None
         self.admitted_at: float | None = None
-        self.refusal: Refusal | None = None
+        self.refusal: AdmissionReason | None = None
         self.refused_at: float | None = None
         self.over = trio.Event()
 

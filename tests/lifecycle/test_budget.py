@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lifecycle import Refusal, Refused, WorkflowLimits
+from lifecycle import AdmissionReason, Refusal, WorkflowLimits
 from lifecycle.budget import Place, Workflow, WorkflowStatistics
 from tests.lifecycle.asks import root, thread
 
@@ -15,7 +15,7 @@ SMALL = WorkflowLimits(
     turns=3, kept=1, children=2, sends=4, sends_kept=2, window_seconds=120, slots=12
 )
 Makes = Callable[..., Place]
-NO_TURN = Refused(Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED)
+NO_TURN = Refusal(AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED)
 
 
 @dataclass
@@ -183,7 +183,7 @@ def test_the_65th_child_is_refused_and_one_that_counts_already_never_is() -> Non
         family.run(worker(number), number)
 
     refused = family.workflow.refusal(worker(64), 100)
-    assert refused == Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, 500)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 500)
     for place in (worker(0), worker(63), worker(), interactive()):
         assert family.workflow.refusal(place, 100) is None
     assert family.workflow.refusal(worker(64), 600) is None
@@ -193,10 +193,12 @@ def test_the_257th_send_of_workers_is_refused_and_the_513th_of_all() -> None:
     family = Root()
     family.run(worker(), 0, sends=256)
 
-    assert family.workflow.refusal(worker(), 60) == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 540)
+    assert family.workflow.refusal(worker(), 60) == Refusal(
+        AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 540
+    )
     family.run(interactive(), 60, sends=256)
     refused = family.workflow.refusal(interactive(), 61)
-    assert refused == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 539)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 539)
     assert family.workflow.refusal(interactive(), 600) is None
     assert family.workflow.refusal(worker(), 600) is None
 
@@ -207,7 +209,7 @@ def test_what_interactive_turns_send_beyond_their_share_workers_cannot() -> None
     family.run(worker(), 0)
     refused = family.workflow.refusal(worker(), 0)
 
-    assert refused == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 120)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 120)
 
 
 def test_the_no_that_lasts_longest_comes_first() -> None:
@@ -220,9 +222,9 @@ def test_the_no_that_lasts_longest_comes_first() -> None:
     reasons.append(family.workflow.refusal(worker(1), 0))
 
     assert [refused and refused.refusal for refused in reasons] == [
-        Refusal.WORKFLOW_CHILDREN_EXHAUSTED,
-        Refusal.WORKFLOW_SENDS_EXHAUSTED,
-        Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED,
+        AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED,
+        AdmissionReason.WORKFLOW_SENDS_EXHAUSTED,
+        AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED,
     ]
 
 
@@ -393,7 +395,9 @@ def test_no_window_can_tell_when_turns_end_that_have_announced_all_sends_there_a
     family = Root(WorkflowLimits(sends=1, sends_kept=0))
     family.enter(worker())
 
-    assert family.workflow.refusal(worker(), 7) == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 600)
+    assert family.workflow.refusal(worker(), 7) == Refusal(
+        AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 600
+    )
 
 
 def test_no_window_can_tell_when_a_child_goes_if_all_of_them_have_a_turn() -> None:
@@ -401,7 +405,7 @@ def test_no_window_can_tell_when_a_child_goes_if_all_of_them_have_a_turn() -> No
     family.enter(worker(1))
 
     refused = family.workflow.refusal(worker(2), 7)
-    assert refused == Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, 600)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 600)
 
 
 def test_a_child_makes_room_when_the_first_that_has_no_turn_is_forgotten() -> None:
@@ -410,7 +414,7 @@ def test_a_child_makes_room_when_the_first_that_has_no_turn_is_forgotten() -> No
     family.run(worker(2), 25)
 
     refused = family.workflow.refusal(worker(3), 26)
-    assert refused == Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, 114)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 114)
 
 
 HISTORY = st.lists(
@@ -440,6 +444,6 @@ def test_a_refusal_lifts_when_it_says_and_not_before(
     assert refused.retry_seconds is not None
     assert 0 < refused.retry_seconds <= SMALL.window_seconds
     again = family.workflow.refusal(later(), now + refused.retry_seconds - 0.5)
-    assert again == Refused(refused.refusal, 0.5)
+    assert again == Refusal(refused.refusal, 0.5)
     lifted = family.workflow.refusal(later(), now + refused.retry_seconds)
     assert lifted is None or lifted.refusal is not refused.refusal

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from lifecycle import Ask, Granted, LeaseId, Refusal
+from lifecycle import AdmissionReason, Ask, Granted, LeaseId
 from tests.lifecycle.asks import ask as an_ask
 from tests.lifecycle.asks import child, root, top
 from tests.lifecycle.budgets import Budgets
@@ -28,7 +28,7 @@ CHILDREN = st.builds(
 )
 STRANGERS = st.builds(an_ask, LANES, worker=st.booleans(), body_bytes=st.sampled_from([0, 5]))
 ASKS = st.one_of(CHILDREN, CHILDREN, TOPS, STRANGERS)
-ROLLING = {Refusal.WORKFLOW_CHILDREN_EXHAUSTED, Refusal.WORKFLOW_SENDS_EXHAUSTED}
+ROLLING = {AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, AdmissionReason.WORKFLOW_SENDS_EXHAUSTED}
 
 
 class WorkflowMachine(TurnsMachine):
@@ -107,17 +107,17 @@ class WorkflowMachine(TurnsMachine):
 
     # What the rules of `super()` ask for.
 
-    def workflow_refusal(self, ask: Ask, earlier: LeaseId | None) -> Refusal | None:
+    def workflow_refusal(self, ask: Ask, earlier: LeaseId | None) -> AdmissionReason | None:
         self.judged = ask, earlier
         return self.budgets.refusal(ask, earlier)
 
-    def retry_seconds(self, refusal: Refusal) -> float | None:
+    def retry_seconds(self, refusal: AdmissionReason) -> float | None:
         if refusal not in ROLLING:
             return None
         assert self.judged is not None
         return self.budgets.retry_seconds(*self.judged, refusal)
 
-    def refused(self, decision: object, refusal: Refusal) -> None:
+    def refused(self, decision: object, refusal: AdmissionReason) -> None:
         super().refused(decision, refusal)
         if refusal.value.startswith("workflow_"):
             assert self.judged is not None

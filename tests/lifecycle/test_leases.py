@@ -10,12 +10,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import (
     Admission,
+    AdmissionReason,
     AdmissionRefused,
     LeaseId,
     Ledger,
     Limits,
     Overlap,
-    Refusal,
     Waiting,
     WorkflowLimits,
 )
@@ -205,7 +205,7 @@ async def test_a_lane_still_held_after_the_settling_time_is_busy(
     later = await start(nursery, Holder(admission, ask(1)))
     await later.wait_over()
 
-    assert later.refusal is Refusal.LANE_BUSY
+    assert later.refusal is AdmissionReason.LANE_BUSY
     assert later.refused_at == pytest.approx(SETTLE_SECONDS)
     assert (earlier.is_holding, earlier.held.displaced) == (True, False)
     assert admission.statistics().lanes.refused == 1
@@ -253,7 +253,7 @@ async def test_a_lane_is_not_shared_without_a_permit_for_one_more_turn(
     later = await start(nursery, Holder(admission, ask(1)))
     await later.wait_over()
 
-    assert later.refusal is Refusal.TURNS_AT_CAPACITY
+    assert later.refusal is AdmissionReason.TURNS_AT_CAPACITY
     assert (earlier.is_holding, held(admission)) == (True, (1, 1, 0))
     earlier.finish()
 
@@ -267,7 +267,7 @@ async def test_a_second_successor_is_refused_at_once(
     later = await start(nursery, Holder(admission, ask(1)))
     third = await start(nursery, Holder(admission, ask(1)))
 
-    assert (third.refusal, third.refused_at) == (Refusal.LANE_BUSY, 0)
+    assert (third.refusal, third.refused_at) == (AdmissionReason.LANE_BUSY, 0)
     earlier.finish()
     await wait_all_tasks_blocked()
     assert later.is_holding
@@ -298,7 +298,7 @@ async def test_a_holder_whose_client_has_stalled_for_less_keeps_its_lane(
     later = await start(nursery, Holder(admission, ask(1)))
     await later.wait_over()
 
-    assert (earlier.is_holding, later.refusal) == (True, Refusal.LANE_BUSY)
+    assert (earlier.is_holding, later.refusal) == (True, AdmissionReason.LANE_BUSY)
     earlier.finish()
 
 
@@ -317,7 +317,7 @@ async def test_a_holder_that_has_not_entered_yet_is_not_displaced(
     await trio.sleep(SETTLE_SECONDS + 0.1)
 
     assert held(admission) == (1, turns, 0)
-    assert later.refusal is (None if overlap is Overlap.SHARE else Refusal.LANE_BUSY)
+    assert later.refusal is (None if overlap is Overlap.SHARE else AdmissionReason.LANE_BUSY)
     admission.abandon(granted)
     later.finish()
     await later.wait_over()
@@ -331,7 +331,7 @@ async def test_without_a_settling_time_a_held_lane_is_busy_at_once(
     earlier = await start(nursery, Holder(admission, ask(1)))
     later = await start(nursery, Holder(admission, ask(1)))
 
-    assert (later.refusal, later.refused_at) == (Refusal.LANE_BUSY, 0)
+    assert (later.refusal, later.refused_at) == (AdmissionReason.LANE_BUSY, 0)
     earlier.finish()
 
 
@@ -350,7 +350,7 @@ async def test_a_lane_left_in_the_last_moment_of_the_settling_time_is_not_lost(
         later = await start(nursery, Holder(admission, ask(1)))
         await trio.sleep(SETTLE_SECONDS)
         await wait_all_tasks_blocked()
-        assert later.is_holding or later.refusal is Refusal.LANE_BUSY
+        assert later.is_holding or later.refusal is AdmissionReason.LANE_BUSY
         later.finish()
         await later.wait_over()
 
@@ -363,7 +363,7 @@ async def test_a_refusal_is_raised_before_the_block_and_holds_nothing() -> None:
         with pytest.raises(AdmissionRefused, match="turns_at_capacity") as caught:
             await admission.lease(ask(2, body_bytes=7)).__aenter__()
 
-        assert caught.value.refusal is Refusal.TURNS_AT_CAPACITY
+        assert caught.value.refusal is AdmissionReason.TURNS_AT_CAPACITY
         assert held(admission) == (1, 1, 5)
         assert admission.statistics().turns.refused == 1
 

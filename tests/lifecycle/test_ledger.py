@@ -2,14 +2,24 @@
 
 import pytest
 
-from lifecycle import Ask, Granted, LeaseId, Ledger, Limits, Refusal, Refused, Reservation, Waiting
+from lifecycle import (
+    AdmissionReason,
+    Ask,
+    Granted,
+    LeaseId,
+    Ledger,
+    Limits,
+    Refusal,
+    Reservation,
+    Waiting,
+)
 from tests.lifecycle.asks import ask, lane
 
 NOW = 0.0
-BUSY = Refused(Refusal.LANE_BUSY)
-NO_LANE = Refused(Refusal.LANES_AT_CAPACITY)
-NO_TURN = Refused(Refusal.TURNS_AT_CAPACITY)
-NO_MEMORY = Refused(Refusal.MEMORY_AT_CAPACITY)
+BUSY = Refusal(AdmissionReason.LANE_BUSY)
+NO_LANE = Refusal(AdmissionReason.LANES_AT_CAPACITY)
+NO_TURN = Refusal(AdmissionReason.TURNS_AT_CAPACITY)
+NO_MEMORY = Refusal(AdmissionReason.MEMORY_AT_CAPACITY)
 SMALL = Limits(turns=4, lanes=3, lanes_kept=1, memory_bytes=100)
 
 
@@ -175,8 +185,8 @@ def test_the_reasons_to_refuse_have_an_order() -> None:
     ledger.give_back(heir)
     assert ledger.ask(ask(1, body_bytes=1), NOW) == NO_MEMORY
     ledger.draining = True
-    assert ledger.ask(ask(0), NOW) == Refused(Refusal.DRAINING)
-    assert ledger.succeed(named, ask(0), NOW) == Refused(Refusal.DRAINING)
+    assert ledger.ask(ask(0), NOW) == Refusal(AdmissionReason.DRAINING)
+    assert ledger.succeed(named, ask(0), NOW) == Refusal(AdmissionReason.DRAINING)
 
 
 def test_refusals_are_counted_and_those_of_lanes_apart(ledger: Ledger) -> None:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from lifecycle import (
     LANE_ID_BYTES,
+    AdmissionReason,
     Ask,
     Granted,
     LaneId,
@@ -28,7 +29,6 @@ from lifecycle import (
     Ledger,
     Limits,
     Refusal,
-    Refused,
     Reservation,
     Waiting,
     WorkflowLimits,
@@ -51,7 +51,7 @@ LIMITS = Limits(turns=4, lanes=3, lanes_kept=1, memory_bytes=10, workflow=WORKFL
 NUMBERS = range(5)
 SIZES = st.sampled_from([0, 0, 1, 2, 5])
 ASKS = st.builds(an_ask, st.sampled_from([*NUMBERS, None]), worker=st.booleans(), body_bytes=SIZES)
-LANE_REFUSALS = {Refusal.LANE_BUSY, Refusal.LANES_AT_CAPACITY}
+LANE_REFUSALS = {AdmissionReason.LANE_BUSY, AdmissionReason.LANES_AT_CAPACITY}
 
 
 @dataclass(frozen=True)
@@ -149,38 +149,40 @@ SOMEBODY = LeaseId(-1)
 """Stands for a lease that an ask may get, while the model makes up its mind."""
 
 
-Workflow = Callable[[Ask, LeaseId | None], Refusal | None]
+Workflow = Callable[[Ask, LeaseId | None], AdmissionReason | None]
 """What the root of an ask says to it, if it is to follow that lease or to come by itself."""
 
 
-def refusal_of(world: World, workflow: Refusal | None) -> Refusal | None:
+def refusal_of(world: World, workflow: AdmissionReason | None) -> AdmissionReason | None:
     if not world.lanes_fit():
-        return Refusal.LANES_AT_CAPACITY
+        return AdmissionReason.LANES_AT_CAPACITY
     if not world.turns_fit():
-        return Refusal.TURNS_AT_CAPACITY
+        return AdmissionReason.TURNS_AT_CAPACITY
     if workflow is not None:
         return workflow
-    return None if world.memory_fits() else Refusal.MEMORY_AT_CAPACITY
+    return None if world.memory_fits() else AdmissionReason.MEMORY_AT_CAPACITY
 
 
-def judge_ask(world: World, ask: Ask, workflow: Workflow) -> tuple[Refusal | None, LeaseId | None]:
+def judge_ask(
+    world: World, ask: Ask, workflow: Workflow
+) -> tuple[AdmissionReason | None, LeaseId | None]:
     """The refusal that is due, or none and the lease to wait for, if there is one."""
     if ask.lane not in world.used_lanes():
         return refusal_of(world.holding(SOMEBODY, ask), workflow(ask, None)), None
     free = [x for x in world.holders(ask.lane) if x not in world.followers]
     if not free or world.is_followed(ask.lane):
-        return Refusal.LANE_BUSY, None
+        return AdmissionReason.LANE_BUSY, None
     return refusal_of(world.waiting(min(free), ask), workflow(ask, min(free))), min(free)
 
 
 def judge_succession(
     world: World, earlier: LeaseId, ask: Ask, workflow: Workflow
-) -> Refusal | None:
+) -> AdmissionReason | None:
     """The refusal that is due if `ask` is to follow `earlier`, in place of whoever does now."""
     world = world.without_follower(earlier)
     same_lane = ask.lane == world.leases[earlier].lane
     if world.is_followed(ask.lane) if same_lane else ask.lane in world.used_lanes():
-        return Refusal.LANE_BUSY
+        return AdmissionReason.LANE_BUSY
     return refusal_of(world.waiting(earlier, ask), workflow(ask, earlier))
 
 
@@ -219,7 +221,7 @@ class TurnsMachine(RuleBasedStateMachine):
         decision = self.ledger.ask(ask, self.now)
 
         if self.ledger.draining:
-            self.refused(decision, Refusal.DRAINING)
+            self.refused(decision, AdmissionReason.DRAINING)
         elif refusal is not None:
             self.refused(decision, refusal)
         elif earlier is not None:
@@ -235,14 +237,14 @@ class TurnsMachine(RuleBasedStateMachine):
         replaced, heir = self.waiting.get(earlier), self.heirs.get(earlier)
         refusal = judge_succession(self.world, earlier, ask, self.workflow_refusal)
         if replaced is not None and not gives_way:
-            refusal = Refusal.LANE_BUSY
+            refusal = AdmissionReason.LANE_BUSY
         if gives_way and replaced is None and heir is not None:
             decision = self.ledger.succeed(heir.earlier, ask, self.now, heir)
         else:
             decision = self.ledger.succeed(earlier, ask, self.now, replaced if gives_way else None)
 
         if self.ledger.draining:
-            self.refused(decision, Refusal.DRAINING)
+            self.refused(decision, AdmissionReason.DRAINING)
         elif refusal is not None:
             self.refused(decision, refusal)
         else:
@@ -359,8 +361,8 @@ class TurnsMachine(RuleBasedStateMachine):
             self.count_admitted(heir.ask)
             self.becomes(self.world.passed(lease_id, heir.lease_id))
 
-    def refused(self, decision: object, refusal: Refusal) -> None:
-        assert decision == Refused(refusal, self.retry_seconds(refusal))
+    def refused(self, decision: object, refusal: AdmissionReason) -> None:
+        assert decision == Refusal(refusal, self.retry_seconds(refusal))
         self.turns["refused"] += 1
         self.lanes["refused"] += refusal in LANE_REFUSALS
 
@@ -378,11 +380,11 @@ class TurnsMachine(RuleBasedStateMachine):
     def unfollowed(self, earlier: LeaseId) -> None:
         self.world = self.world.without_follower(earlier)
 
-    def workflow_refusal(self, _ask: Ask, _earlier: LeaseId | None) -> Refusal | None:
+    def workflow_refusal(self, _ask: Ask, _earlier: LeaseId | None) -> AdmissionReason | None:
         """Without roots there is none; `test_workflow_machine.py` has some."""
         return None
 
-    def retry_seconds(self, _refusal: Refusal) -> float | None:
+    def retry_seconds(self, _refusal: AdmissionReason) -> float | None:
         return None
 
     def count_admitted(self, ask: Ask) -> None:

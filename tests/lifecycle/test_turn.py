@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from lifecycle import Admission, AdmissionRefused, Limits, Overlap, Refusal, Turn, open_turn
+from lifecycle import Admission, AdmissionReason, AdmissionRefused, Limits, Overlap, Turn, open_turn
 from tests.lifecycle.asks import ask
 from tests.lifecycle.holder import BrokenTurnError
 
@@ -158,5 +158,5 @@ async def test_a_refused_turn_has_no_block(admission: Admission) -> None:
         with pytest.raises(AdmissionRefused, match="draining") as caught:
             await open_turn(admission, ask(2)).__aenter__()
 
-    assert caught.value.refusal is Refusal.DRAINING
+    assert caught.value.refusal is AdmissionReason.DRAINING
     assert (turn.lease.displaced, active(admission)) == (False, 0)

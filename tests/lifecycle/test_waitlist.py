@@ -6,7 +6,15 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_no_checkpoints, wait_all_tasks_blocked
 
-from lifecycle import Admission, AdmissionRefused, Ask, Limits, Overlap, Refusal, WorkflowLimits
+from lifecycle import (
+    Admission,
+    AdmissionReason,
+    AdmissionRefused,
+    Ask,
+    Limits,
+    Overlap,
+    WorkflowLimits,
+)
 from tests.lifecycle.asks import ask, child, root, top
 from tests.lifecycle.holder import Holder
 
@@ -130,7 +138,7 @@ async def test_the_conversation_is_served_at_once_while_workers_wait(
     guardian = await start(nursery, admission, child(99, 0, worker=False, counted=False))
 
     assert (parent.is_holding, waiting(admission)) == (True, 5)
-    assert guardian.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+    assert guardian.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
     for holder in (parent, *workers):
         await end(holder)
     assert is_quiet(admission)
@@ -174,7 +182,7 @@ async def test_whoever_has_waited_long_enough_is_refused(
     third = await start(nursery, narrow, child(3, 0))
     await second.wait_over()
 
-    assert second.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+    assert second.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
     assert second.refused_at == pytest.approx(HOLD_SECONDS)
     assert (first.is_holding, waiting(narrow)) == (True, 1)
     assert narrow.statistics().turns.refused == 1
@@ -197,7 +205,7 @@ async def test_a_turn_that_comes_free_when_the_time_is_over_is_not_lost(
         later = await start(nursery, narrow, child(1, 0))
         await trio.sleep(HOLD_SECONDS)
         await wait_all_tasks_blocked()
-        assert later.is_holding or later.refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+        assert later.is_holding or later.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
         await end(later)
 
         assert is_quiet(narrow)
@@ -270,8 +278,8 @@ async def test_a_drain_empties_the_line(narrow: Admission, nursery: trio.Nursery
     await wait_all_tasks_blocked()
     late = await start(nursery, narrow, child(9, 0))
 
-    assert [worker.refusal for worker in workers] == [None, *[Refusal.DRAINING] * 3]
-    assert (running(workers), late.refusal, waiting(narrow)) == ([0], Refusal.DRAINING, 0)
+    assert [worker.refusal for worker in workers] == [None, *[AdmissionReason.DRAINING] * 3]
+    assert (running(workers), late.refusal, waiting(narrow)) == ([0], AdmissionReason.DRAINING, 0)
     await end(workers[0])
     await narrow.wait_idle()
 
@@ -285,7 +293,7 @@ async def test_a_full_line_refuses_at_once(
     workers = await fan_out(nursery, narrow, 18)
 
     assert (waiting(narrow), workers[17].refused_at) == (16, 0)
-    assert workers[17].refusal is Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED
+    assert workers[17].refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
     for worker in workers[:17]:
         await end(worker)
     assert is_quiet(narrow)
@@ -326,9 +334,9 @@ async def test_whoever_is_refused_for_more_than_its_root_s_turns_is_refused_at_o
     refusals = [(await start(nursery, admission, wish)).refusal for wish in wishes]
 
     assert refusals == [
-        Refusal.WORKFLOW_CHILDREN_EXHAUSTED,
-        Refusal.LANES_AT_CAPACITY,
-        Refusal.LANE_BUSY,
+        AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED,
+        AdmissionReason.LANES_AT_CAPACITY,
+        AdmissionReason.LANE_BUSY,
     ]
     await end(first)
     await end(other)
@@ -362,7 +370,7 @@ async def test_whoever_is_called_finds_its_lane_held_and_settles(
     assert (running(twins), waiting(admission)) == ([0], 0)
     await twins[1].wait_over()
 
-    assert twins[1].refusal is Refusal.LANE_BUSY
+    assert twins[1].refusal is AdmissionReason.LANE_BUSY
     assert twins[1].refused_at == pytest.approx(SETTLE_SECONDS)
     await end(twins[0])
     assert is_quiet(admission)
@@ -378,7 +386,7 @@ async def test_whoever_is_called_and_finds_the_process_full_is_refused(
     waiting_for_it = admission.succeed(first.held.id, ask())
     await end(first)
 
-    assert [x.refusal for x in (second, third)] == [Refusal.TURNS_AT_CAPACITY] * 2
+    assert [x.refusal for x in (second, third)] == [AdmissionReason.TURNS_AT_CAPACITY] * 2
     admission.abandon(waiting_for_it)
     await end(stranger)
     assert is_quiet(admission)
@@ -436,7 +444,7 @@ async def test_a_turn_that_settles_in_vain_leaves_its_place_to_the_line(
     await settling.wait_over()
     await wait_all_tasks_blocked()
 
-    assert (settling.refusal, first.is_holding) == (Refusal.LANE_BUSY, True)
+    assert (settling.refusal, first.is_holding) == (AdmissionReason.LANE_BUSY, True)
     assert first.admitted_at == pytest.approx(SETTLE_SECONDS)
     await end(first)
     await end(holder)
@@ -456,7 +464,7 @@ async def test_a_turn_that_cannot_share_its_lane_leaves_its_place_to_the_line(
     await settling.wait_over()
     await first.wait_over()
 
-    assert settling.refusal is first.refusal is Refusal.TURNS_AT_CAPACITY
+    assert settling.refusal is first.refusal is AdmissionReason.TURNS_AT_CAPACITY
     assert first.refused_at == pytest.approx(SETTLE_SECONDS)
     for holder in holders:
         await end(holder)

@@ -3,13 +3,13 @@
 import pytest
 
 from lifecycle import (
+    AdmissionReason,
     Ask,
     Granted,
     LeaseId,
     Ledger,
     Limits,
     Refusal,
-    Refused,
     Waiting,
     WorkflowLimits,
     Workflows,
@@ -17,8 +17,8 @@ from lifecycle import (
 )
 from tests.lifecycle.asks import ask, child, root, thread, top
 
-NO_TURN = Refused(Refusal.WORKFLOW_CONCURRENCY_EXHAUSTED)
-NO_ROOT = Refused(Refusal.WORKFLOW_TRACKING_EXHAUSTED)
+NO_TURN = Refusal(AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED)
+NO_ROOT = Refusal(AdmissionReason.WORKFLOW_TRACKING_EXHAUSTED)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_64_children_one_after_the_other_and_the_65th_is_refused(ledger: Ledger)
         run(ledger, child(number, parent=0, session=0), now=number)
 
     refused = ledger.ask(child(65, parent=0, session=0), 70)
-    assert refused == Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, 530)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 530)
     run(ledger, child(64, parent=0, session=0), top(0), child(1, parent=0, session=0), now=70)
     run(ledger, child(65, parent=0, session=0), now=600)
 
@@ -128,11 +128,11 @@ def test_workers_have_256_sends_in_a_minute_and_the_conversation_256_more(ledger
         run(ledger, child(number % 7, parent=0, session=0), now=number * 60 / 256, sends=1)
     refused = ledger.ask(child(1, parent=0, session=0), 60)
 
-    assert refused == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 540)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 540)
     for _ in range(256):
         run(ledger, top(0), now=60, sends=1)
-    assert ledger.ask(top(0), 61) == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 539)
-    assert isinstance(ledger.ask(child(1, parent=0, session=0), 599), Refused)
+    assert ledger.ask(top(0), 61) == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 539)
+    assert isinstance(ledger.ask(child(1, parent=0, session=0), 599), Refusal)
     run(ledger, child(1, parent=0, session=0), top(0), now=600, sends=1)
 
 
@@ -318,14 +318,16 @@ def test_the_process_is_asked_before_the_root_and_the_root_before_memory() -> No
     first, _ = granted(ledger, child(1, parent=0, in_lane=1), ask())
     wish = Ask(principal=ask().principal, root=root(0), worker=True, body_bytes=2**40)
 
-    assert ledger.ask(child(2, parent=0, in_lane=2), 0) == Refused(Refusal.LANES_AT_CAPACITY)
+    assert ledger.ask(child(2, parent=0, in_lane=2), 0) == Refusal(
+        AdmissionReason.LANES_AT_CAPACITY
+    )
     assert ledger.ask(wish, 0) == NO_TURN
     granted(ledger, ask())
-    assert ledger.ask(wish, 0) == Refused(Refusal.TURNS_AT_CAPACITY)
+    assert ledger.ask(wish, 0) == Refusal(AdmissionReason.TURNS_AT_CAPACITY)
     ledger.give_back(first)
-    assert ledger.ask(wish, 0) == Refused(Refusal.MEMORY_AT_CAPACITY)
+    assert ledger.ask(wish, 0) == Refusal(AdmissionReason.MEMORY_AT_CAPACITY)
     ledger.draining = True
-    assert ledger.ask(wish, 0) == Refused(Refusal.DRAINING)
+    assert ledger.ask(wish, 0) == Refusal(AdmissionReason.DRAINING)
     assert (books(ledger).active, books(ledger).refused) == (0, 1)
     assert ledger.workflows.statistics().refused == 1
 
@@ -339,7 +341,7 @@ def test_a_root_at_its_ceiling_is_not_forgotten_for_600_fresh_ones(ledger: Ledge
         run(ledger, top(number), now=1)
     refused = ledger.ask(child(1, parent=0), 2)
 
-    assert refused == Refused(Refusal.WORKFLOW_SENDS_EXHAUSTED, 598)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 598)
     now = ledger.workflows.statistics()
     assert (now.tracked, now.active, now.limit, now.refused) == (512, 0, 512, 1)
     run(ledger, child(1, parent=0), now=600)
@@ -350,7 +352,7 @@ def test_a_root_that_has_used_up_its_children_is_not_forgotten_either() -> None:
     run(ledger, child(1, parent=0), child(2, parent=0), *(top(n) for n in range(1, 9)))
     refused = ledger.ask(child(3, parent=0), 1)
 
-    assert refused == Refused(Refusal.WORKFLOW_CHILDREN_EXHAUSTED, 599)
+    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 599)
 
 
 def test_a_root_that_runs_is_not_forgotten() -> None:
@@ -433,7 +435,7 @@ def test_roots_that_were_passed_over_as_spent_are_forgotten_in_their_old_order()
 def test_clearing_a_root_lets_it_spend_again_and_keeps_its_turns(ledger: Ledger) -> None:
     exhaust(ledger, 0)
     granted(ledger, top(0))
-    assert isinstance(ledger.ask(child(1, parent=0), 1), Refused)
+    assert isinstance(ledger.ask(child(1, parent=0), 1), Refusal)
 
     assert ledger.workflows.clear(root(0))
     assert not ledger.workflows.clear(root(1))

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from proxy.accounts.account import Account
-from proxy.accounts.credentials.api_key import Headers
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.usage import Usage
+from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.view import AccountId, Window
+from proxy.headers import HeaderList
 from tests.testkit.runtime import WALL, Bench
 from tests.testkit.upstream import Sent
 
@@ -31,19 +31,19 @@ class FakeCredential:
     def __post_init__(self) -> None:
         self.fingerprint = self.fingerprint or f"print-{self.name}"
 
-    async def headers(self, wall: float) -> Headers | CredentialFailure:
+    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
         if self.will:
             return self.will.popleft()
         return bearer(self.name)
 
-    async def renew(self, used: bytes, wall: float) -> Headers | CredentialFailure:
+    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure:
         self.renewals += 1
         if self.renewed is None:
             return CredentialFailure(final=True, message="refused")
         return bearer(self.renewed)
 
 
-def bearer(name: str) -> Headers:
+def bearer(name: str) -> HeaderList:
     return [(b"authorization", f"Bearer sk-secret-{name}".encode())]
 
 
@@ -67,7 +67,7 @@ def account(
 def report(known: Account, used: float, *, now: float = WALL) -> None:
     """The account's usage as it becomes known now."""
     window = Window(name="primary", used_percent=used, resets_at=now + 5 * HOUR, minutes=300)
-    known.state.learn(Usage(windows=(window,)), now)
+    known.state.learn(QuotaUsage(windows=(window,)), now)
 
 
 def served_by(bench: Bench) -> list[str]:

@@ -13,11 +13,10 @@ from proxy.accounts.account import Account
 from proxy.accounts.credentials.refresh import HttpPost, Refresher
 from proxy.accounts.opening import Opener
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.registry import AccountBook
-from proxy.accounts.route import Routing
+from proxy.accounts.registry import AccountRegistry
+from proxy.accounts.route import RoutingSettings
 from proxy.config.load import Config
-from proxy.config.settings import Client as ClientSettings
-from proxy.config.settings import Server, UpstreamSettings
+from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.ingress.app import App
 from proxy.journal.journal import Journal
 from proxy.journal.outcome import Outcome
@@ -32,7 +31,7 @@ WALL = 1_800_000_000.0
 HOST = (b"host", b"127.0.0.1:10110")
 
 NO_KEYS = KeyRing(Path("no-such-home"))
-NO_BOOK = AccountBook(Path("no-such-home"))
+NO_BOOK = AccountRegistry(Path("no-such-home"))
 
 Transport = Literal["http", "websocket"]
 TRANSPORTS: Sequence[Transport] = ("http", "websocket")
@@ -55,10 +54,10 @@ class Bench:
         limits: Limits | None = None,
         client: ClientSettings | None = None,
         upstream: UpstreamSettings | None = None,
-        server: Server | None = None,
+        server: ServerSettings | None = None,
         keys: KeyRing | None = None,
         accounts: Sequence[Account] = (),
-        routing: Routing | None = None,
+        routing: RoutingSettings | None = None,
     ) -> None:
         self.nursery = nursery
         self.log: list[str] = []
@@ -69,7 +68,7 @@ class Bench:
         ledger = Ledger(limits, lambda what, lease: self.log.append(f"{what} {lease}"))
         self.runtime = Runtime(
             config=Config(
-                server=server or Server(),
+                server=server or ServerSettings(),
                 client=client or ClientSettings(),
                 upstream=upstream or UpstreamSettings(),
                 limits=limits,
@@ -78,7 +77,7 @@ class Bench:
             upstream=self.upstream,
             journal=Journal(),
             keys=NO_KEYS if keys is None else keys,
-            accounts=AccountPool(accounts, routing or Routing(), wall),
+            accounts=AccountPool(accounts, routing or RoutingSettings(), wall),
             book=NO_BOOK,
             opener=opener(),
             wall=wall,

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import trio
 
-from proxy.upstream.interface import Failure, Headers, UpstreamReply, UpstreamRequest
+from proxy.headers import Headers
+from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 from tests.testkit.events import completed, created, delta, item_done
 
 Step = bytes | float | trio.Event | Exception

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 from proxy.accounts.credentials.auth_json import can_travel, digest
-
-Headers = list[tuple[bytes, bytes]]
+from proxy.headers import HeaderList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,8 +23,8 @@ class ApiKey:
     def fingerprint(self) -> str:
         return digest(self.secret)
 
-    def headers(self) -> Headers:
-        made = [_bearer(self.secret)]
+    def headers(self) -> HeaderList:
+        made = [bearer(self.secret)]
         if self.organization is not None:
             made.append((b"openai-organization", self.organization.encode()))
         if self.project is not None:
@@ -33,5 +32,5 @@ class ApiKey:
         return made
 
 
-def _bearer(secret: str) -> tuple[bytes, bytes]:
+def bearer(secret: str) -> tuple[bytes, bytes]:
     return b"authorization", b"Bearer " + secret.encode()

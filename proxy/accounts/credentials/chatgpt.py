@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.credentials.api_key import Headers, _bearer
+from proxy.accounts.credentials.api_key import bearer
 from proxy.accounts.credentials.auth_file import (
     Copy,
     locked_beside,
@@ -36,7 +36,8 @@ from proxy.accounts.credentials.auth_json import (
     read_login,
     rewritten,
 )
-from proxy.accounts.credentials.refresh import CredentialFailure, Flight, Outcome, Refresher
+from proxy.accounts.credentials.refresh import CredentialFailure, Flight, Refresher, RefreshOutcome
+from proxy.headers import HeaderList
 
 logger = logging.getLogger("turnlane")
 
@@ -94,7 +95,7 @@ class ChatGptLogin:
         login = self._current()
         return _unusable(login) if isinstance(login, NoLogin) else None
 
-    async def headers(self, wall: float) -> Headers | CredentialFailure:
+    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
         """What a request needs now; a token about to expire is renewed first."""
         login = self._current()
         if isinstance(login, NoLogin):
@@ -107,7 +108,7 @@ class ChatGptLogin:
         login = self._current()
         return outcome if isinstance(login, NoLogin) or login.expires_by(wall) else _headers(login)
 
-    async def renew(self, used: str | bytes, wall: float) -> Headers | CredentialFailure:
+    async def renew(self, used: str | bytes, wall: float) -> HeaderList | CredentialFailure:
         """What a request needs after an upstream refused the authorization `used`."""
         login = self._current()
         if isinstance(login, NoLogin):
@@ -139,7 +140,7 @@ class ChatGptLogin:
         elif self._login is not NoLogin.BROKEN:
             self._known = None
 
-    def _without_a_file(self, problem: NoLogin, wall: float) -> Headers | CredentialFailure:
+    def _without_a_file(self, problem: NoLogin, wall: float) -> HeaderList | CredentialFailure:
         known = self._known
         if problem is NoLogin.BROKEN and known is not None and not known.expires_by(wall):
             return _headers(known)
@@ -151,7 +152,7 @@ class ChatGptLogin:
             return 0.0
         return self._young[1] + SPACING_SECONDS - trio.current_time()
 
-    async def _renewed(self, login: Login, wall: float) -> Outcome:
+    async def _renewed(self, login: Login, wall: float) -> RefreshOutcome:
         """A login with another access token, from the flight under way or one of its own."""
         while True:
             flight = self._flight
@@ -175,9 +176,9 @@ class ChatGptLogin:
             return replace(self._paused[1], retry_seconds=left)
         return None
 
-    async def _refresh(self, stale: str, wall: float, shelter: trio.CancelScope) -> Outcome:
+    async def _refresh(self, stale: str, wall: float, shelter: trio.CancelScope) -> RefreshOutcome:
         """The flight. Once the auth server is asked, only the deadline ends it."""
-        outcome: Outcome | None = None
+        outcome: RefreshOutcome | None = None
         try:
             with trio.move_on_at(shelter.deadline):
                 async with locked_beside(self._path):
@@ -187,7 +188,7 @@ class ChatGptLogin:
             outcome = self._pause(f"its auth.json cannot be locked: {error.strerror}")
         return outcome or self._pause("the refresh of its login took too long")
 
-    async def _refresh_locked(self, stale: str, wall: float) -> Outcome:
+    async def _refresh_locked(self, stale: str, wall: float) -> RefreshOutcome:
         copy = await read_settled(self._path)
         self._take(copy)
         login = self._login
@@ -218,7 +219,7 @@ class ChatGptLogin:
             await trio.sleep(GRACE_STEP_SECONDS)
         return found
 
-    async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> Outcome:
+    async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> RefreshOutcome:
         """Write what came. A login that somebody else has written meanwhile wins."""
         renewal = renewal.over(self._unsaved)
         with trio.CancelScope(shield=True):  # what came is nowhere else yet
@@ -256,9 +257,9 @@ def _unusable(problem: NoLogin) -> CredentialFailure:
     return CredentialFailure(final=True, message=f"{problem.value}: sign in again", local=True)
 
 
-def _headers(login: Login) -> Headers:
+def _headers(login: Login) -> HeaderList:
     account = (b"chatgpt-account-id", login.account_id.encode())
-    return [_bearer(login.access_token), account]
+    return [bearer(login.access_token), account]
 
 
 def _token_in(authorization: str | bytes) -> str:

@@ -85,8 +85,8 @@ class RefresherStatistics:
     under_way: int
 
 
-Outcome = Login | CredentialFailure
-Work = Callable[[trio.CancelScope], Awaitable[Outcome]]
+RefreshOutcome = Login | CredentialFailure
+Work = Callable[[trio.CancelScope], Awaitable[RefreshOutcome]]
 
 
 @dataclass(eq=False, slots=True)
@@ -96,7 +96,7 @@ class Flight:
     work: Work = field(repr=False)
     shelter: trio.CancelScope = field(repr=False)
     ended: trio.Event = field(default_factory=trio.Event)
-    outcome: Outcome = field(
+    outcome: RefreshOutcome = field(
         repr=False,
         default=CredentialFailure(
             final=False, message="the refresh of its login did not end in time"

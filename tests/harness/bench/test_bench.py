@@ -20,7 +20,7 @@ from harness.bench.profile import part_of
 from harness.bench.report import Incomparable, Sample, compared, document, summary, table
 from harness.bench.targets import opencodex, other
 from harness.bench.upstream import chunk, events_of_a_turn
-from lifecycle import Granted, Limits, Refused, WorkflowLimits
+from lifecycle import Granted, Limits, Refusal, WorkflowLimits
 
 
 def sample(cpu_ms: float, delay: float | None = None) -> Sample:
@@ -128,7 +128,7 @@ def test_decisions_are_timed_on_books_as_full_as_they_may_be(unspent: int) -> No
 
     assert (before.lanes.active, before.turns.active) == (BUSY, BUSY)
     assert before.workflows.tracked == workflow.roots
-    assert isinstance(answer, Granted if unspent else Refused)
+    assert isinstance(answer, Granted if unspent else Refusal)
 
 
 def test_the_cost_of_a_decision_is_shown_in_microseconds() -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import trio
 
-from proxy.accounts.credentials.api_key import Headers
 from proxy.accounts.credentials.auth_json import CLAIMS
 from proxy.accounts.credentials.chatgpt import MARGIN_SECONDS
 from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
+from proxy.headers import HeaderList
 
 WALL = 1_800_000_000.0
 HOUR = 3600.0
@@ -83,12 +83,12 @@ def tokens(access_token: str, refresh_token: str = "r1", **others: str) -> tuple
     return 200, json.dumps(answer).encode()
 
 
-def token_of(outcome: Headers | CredentialFailure) -> bytes:
+def token_of(outcome: HeaderList | CredentialFailure) -> bytes:
     assert not isinstance(outcome, CredentialFailure), outcome
     return dict(outcome)[b"authorization"]
 
 
-def failure_of(outcome: Headers | CredentialFailure) -> CredentialFailure:
+def failure_of(outcome: HeaderList | CredentialFailure) -> CredentialFailure:
     assert isinstance(outcome, CredentialFailure)
     for secret in ("r0", "r1", "eyJ", "somebody", "account-1"):
         assert secret not in outcome.message

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.accounts.bindings import BindingKey, Bindings, Foreign, Recent, ThreadName
-from proxy.accounts.health import Lasting
+from proxy.accounts.health import PersistedHealth
 from proxy.accounts.persistence import SHELF_NAME, open_shelf
 from proxy.accounts.route import Binding
 from proxy.accounts.view import ANY, AccountId, Cooldown, Family, Window
@@ -90,7 +90,7 @@ def test_a_restart_finds_what_was_written(
 
 
 def test_what_is_gone_is_gone_and_accounts_are_remembered(tmp_path: Path) -> None:
-    lasting = Lasting(
+    lasting = PersistedHealth(
         windows=(Window(name="primary", used_percent=3, resets_at=5.0),),
         spent={ANY: Cooldown(since=1, until=2, probe_at=3)},
         fingerprint="print",

@@ -14,9 +14,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.accounts.account import Account
 from proxy.accounts.credentials.chatgpt import ChatGptLogin
 from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
-from proxy.accounts.health import AccountState
+from proxy.accounts.health import AccountHealth
 from proxy.accounts.persistence import open_shelf
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.errors import UpstreamCut
@@ -411,7 +411,9 @@ async def test_two_models_of_one_thread_keep_an_account_each_however_they_altern
     transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     pool = [account("a"), account("b")]
-    bench = Bench(nursery, *[answer()] * 8, accounts=pool, routing=Routing(strategy="round_robin"))
+    bench = Bench(
+        nursery, *[answer()] * 8, accounts=pool, routing=RoutingSettings(strategy="round_robin")
+    )
     socket = bench.socket()
 
     for _ in range(4):
@@ -467,7 +469,7 @@ async def test_quota_of_one_model_stays_refused_over_a_restart_and_stops_no_othe
         bench.runtime.accounts.scribe.flush(shelf)
         known = shelf.lasting()[AccountId("a")]
     spec = AccountSpec(key="env:UNUSED")
-    after = Account(AccountId("a"), spec, FakeCredential("a"), AccountState(known))
+    after = Account(AccountId("a"), spec, FakeCredential("a"), AccountHealth(known))
     again = Bench(nursery, answer(), accounts=[after])
 
     refused = again.post()

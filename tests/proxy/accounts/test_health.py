@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.accounts.health import AccountState, Lasting
-from proxy.accounts.usage import Usage
+from proxy.accounts.health import AccountHealth, PersistedHealth
+from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
 from proxy.accounts.view import ANY, AccountId, AccountView, Family, Standing, Window
 
@@ -20,15 +20,15 @@ THROTTLED = Verdict(kind=Kind.THROTTLED)
 UNAUTHORIZED = Verdict(kind=Kind.UNAUTHORIZED)
 
 
-def view(state: AccountState) -> AccountView:
+def view(state: AccountHealth) -> AccountView:
     return state.view(AccountId("a"), None)
 
 
-def standing(state: AccountState, now: float = NOW, family: Family = GPT) -> Standing:
+def standing(state: AccountHealth, now: float = NOW, family: Family = GPT) -> Standing:
     return view(state).standing(family, now)
 
 
-def note(state: AccountState, *verdicts: Verdict, at: float = NOW) -> None:
+def note(state: AccountHealth, *verdicts: Verdict, at: float = NOW) -> None:
     for verdict in verdicts:
         state.note(verdict, GPT, at, at)
 
@@ -43,7 +43,7 @@ def window(used: float, *, seconds: float = 3600.0, minutes: int | None = 300) -
 
 
 def test_two_hiccups_may_happen_to_anybody_and_a_third_is_trouble() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, HICCUP, HICCUP)
     before = standing(state)
 
@@ -53,7 +53,7 @@ def test_two_hiccups_may_happen_to_anybody_and_a_third_is_trouble() -> None:
 
 
 def test_a_hiccup_after_an_answer_begins_to_count_anew() -> None:
-    state = AccountState()
+    state = AccountHealth()
 
     note(state, HICCUP, HICCUP, SERVED, HICCUP, HICCUP)
 
@@ -61,7 +61,7 @@ def test_a_hiccup_after_an_answer_begins_to_count_anew() -> None:
 
 
 def test_a_fault_of_the_request_neither_counts_nor_clears() -> None:
-    state = AccountState()
+    state = AccountHealth()
 
     note(state, HICCUP, HICCUP, NEUTRAL, HICCUP)
 
@@ -70,7 +70,7 @@ def test_a_fault_of_the_request_neither_counts_nor_clears() -> None:
 
 @pytest.mark.parametrize("verdict", [UNREACHABLE, THROTTLED], ids=["unreachable", "throttled"])
 def test_one_is_enough(verdict: Verdict) -> None:
-    state = AccountState()
+    state = AccountHealth()
 
     note(state, verdict)
 
@@ -78,7 +78,7 @@ def test_one_is_enough(verdict: Verdict) -> None:
 
 
 def test_trouble_lasts_until_it_serves_however_long() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNREACHABLE)
     later = NOW + 30 * DAY
     before = standing(state, later)
@@ -89,7 +89,7 @@ def test_trouble_lasts_until_it_serves_however_long() -> None:
 
 
 def test_an_old_stream_that_answers_says_nothing_of_what_came_after_it_began() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNREACHABLE, quota(3600))
 
     state.answering(GPT, NOW - 1)
@@ -98,14 +98,14 @@ def test_an_old_stream_that_answers_says_nothing_of_what_came_after_it_began() -
 
 
 def test_a_failure_of_an_attempt_from_before_makes_the_wait_no_longer() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNREACHABLE)
     state.note(UNREACHABLE, GPT, NOW - 1, NOW + 4)
 
     assert view(state).may_probe(GPT, NOW + 5)
 
 
-def waits(state: AccountState, verdict: Verdict, times: int) -> list[float]:
+def waits(state: AccountHealth, verdict: Verdict, times: int) -> list[float]:
     """How long each further probe has to wait, each of them failing."""
     found, now = [], NOW
     for _ in range(times):
@@ -117,12 +117,12 @@ def waits(state: AccountState, verdict: Verdict, times: int) -> list[float]:
 
 
 def test_probes_become_rarer_up_to_a_minute() -> None:
-    assert waits(AccountState(), UNREACHABLE, 7) == [5, 5, 10, 20, 40, 60, 60]
-    assert waits(AccountState(), THROTTLED, 4) == [0, 5, 10, 20]
+    assert waits(AccountHealth(), UNREACHABLE, 7) == [5, 5, 10, 20, 40, 60, 60]
+    assert waits(AccountHealth(), THROTTLED, 4) == [0, 5, 10, 20]
 
 
 def test_a_throttling_that_says_for_how_long_is_heard() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, replace(THROTTLED, retry_at=NOW + 30))
 
     assert not view(state).may_probe(GPT, NOW + 29)
@@ -130,7 +130,7 @@ def test_a_throttling_that_says_for_how_long_is_heard() -> None:
 
 
 def test_only_one_probe_at_a_time() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNREACHABLE)
     state.begin_probe(GPT, NOW + 5)
     during = view(state).may_probe(GPT, NOW + 6)
@@ -142,7 +142,7 @@ def test_only_one_probe_at_a_time() -> None:
 
 
 def test_quota_is_away_until_its_reset() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, quota(3600))
 
     assert standing(state, NOW + 3599) is Standing.SPENT
@@ -157,8 +157,8 @@ def test_quota_is_away_until_its_reset() -> None:
 def test_a_hint_is_capped_at_the_longest_window(
     windows: tuple[Window, ...], seconds: float
 ) -> None:
-    state = AccountState()
-    state.learn(Usage(windows=windows), NOW)
+    state = AccountHealth()
+    state.learn(QuotaUsage(windows=windows), NOW)
 
     note(state, quota(5 * DAY))
 
@@ -166,7 +166,7 @@ def test_a_hint_is_capped_at_the_longest_window(
 
 
 def test_a_refusal_of_a_model_leaves_the_others() -> None:
-    state = AccountState()
+    state = AccountHealth()
 
     note(state, quota(3600, GPT))
 
@@ -176,24 +176,24 @@ def test_a_refusal_of_a_model_leaves_the_others() -> None:
 
 
 def test_a_full_window_is_a_refusal_to_come() -> None:
-    state = AccountState()
+    state = AccountHealth()
 
-    state.learn(Usage(windows=(window(100),)), NOW)
+    state.learn(QuotaUsage(windows=(window(100),)), NOW)
 
     assert standing(state) is Standing.SPENT
     assert standing(state, NOW + 3600) is Standing.READY
 
 
 def test_credits_go_on_beyond_a_full_window() -> None:
-    state = AccountState()
+    state = AccountHealth()
 
-    state.learn(Usage(windows=(window(100),), credits=True), NOW)
+    state.learn(QuotaUsage(windows=(window(100),), credits=True), NOW)
 
     assert standing(state) is Standing.READY
 
 
 def test_an_account_that_serves_although_it_said_it_would_not_is_back() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, quota(5 * DAY))
 
     note(state, SERVED, at=NOW + 300)
@@ -202,25 +202,25 @@ def test_an_account_that_serves_although_it_said_it_would_not_is_back() -> None:
 
 
 def test_what_the_provider_says_itself_ends_a_hint_of_days() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, quota(5 * DAY))
 
-    state.refresh(Usage(windows=(window(0),)), NOW + 60)
+    state.refresh(QuotaUsage(windows=(window(0),)), NOW + 60)
 
     assert standing(state, NOW + 60) is Standing.READY
 
 
 def test_a_report_without_windows_ends_nothing() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, quota(5 * DAY))
 
-    state.refresh(Usage(plan="plus"), NOW + 60)
+    state.refresh(QuotaUsage(plan="plus"), NOW + 60)
 
     assert standing(state, NOW + 60) is Standing.SPENT
 
 
 def test_a_refused_credential_may_be_tried_after_a_minute() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNAUTHORIZED)
     early, late = view(state).may_probe(GPT, NOW + 59), view(state).may_probe(GPT, NOW + 60)
 
@@ -231,7 +231,7 @@ def test_a_refused_credential_may_be_tried_after_a_minute() -> None:
 
 
 def test_a_refreshed_token_keeps_the_generation_and_another_credential_does_not() -> None:
-    state = AccountState()
+    state = AccountHealth()
     state.adopt("one")
     note(state, quota(5 * DAY), UNREACHABLE, UNAUTHORIZED)
     state.adopt("one")
@@ -245,14 +245,14 @@ def test_a_refreshed_token_keeps_the_generation_and_another_credential_does_not(
 
 
 def test_what_lasts_is_what_a_restart_finds() -> None:
-    state = AccountState()
+    state = AccountHealth()
     state.adopt("one")
-    state.learn(Usage(windows=(window(12),), plan="plus"), NOW)
+    state.learn(QuotaUsage(windows=(window(12),), plan="plus"), NOW)
     note(state, quota(3600))
     state.begin_probe(GPT, NOW)
     state.pause(paused=True)
 
-    again = AccountState(state.lasting())
+    again = AccountHealth(state.lasting())
 
     assert again.lasting() == replace(
         state.lasting(), spent={ANY: replace(state.lasting().spent[ANY], probing=False)}
@@ -261,13 +261,13 @@ def test_what_lasts_is_what_a_restart_finds() -> None:
 
 
 def test_trouble_does_not_outlive_the_process() -> None:
-    state = AccountState()
+    state = AccountHealth()
     note(state, UNREACHABLE)
 
-    assert standing(AccountState(state.lasting())) is Standing.READY
+    assert standing(AccountHealth(state.lasting())) is Standing.READY
 
 
-Step = Callable[[AccountState, float], object]
+Step = Callable[[AccountHealth, float], object]
 STEPS: dict[str, Step] = {
     "hiccup": lambda state, now: note(state, HICCUP, at=now),
     "unreachable": lambda state, now: note(state, UNREACHABLE, at=now),
@@ -282,9 +282,9 @@ STEPS: dict[str, Step] = {
     "invalidate": lambda state, now: state.invalidate(now + 60, now),
     "begin a probe": lambda state, now: state.begin_probe(GPT, now),
     "end a probe": lambda state, now: state.end_probe(GPT, now),
-    "learn": lambda state, now: state.learn(Usage(windows=(window(now - NOW),)), now),
-    "learn credits": lambda state, now: state.learn(Usage(credits=True), now),
-    "refresh": lambda state, now: state.refresh(Usage(windows=(window(0),)), now),
+    "learn": lambda state, now: state.learn(QuotaUsage(windows=(window(now - NOW),)), now),
+    "learn credits": lambda state, now: state.learn(QuotaUsage(credits=True), now),
+    "refresh": lambda state, now: state.refresh(QuotaUsage(windows=(window(0),)), now),
     "another credential": lambda state, now: state.adopt(str(now)),
     "pause": lambda state, _: state.pause(paused=True),
     "go on": lambda state, _: state.pause(paused=False),
@@ -293,7 +293,7 @@ STEPS: dict[str, Step] = {
 
 @given(st.lists(st.sampled_from(sorted(STEPS))))
 def test_who_looks_after_every_step_sees_what_one_who_looks_once_does(steps: list[str]) -> None:
-    watched, other = AccountState(), AccountState()
+    watched, other = AccountHealth(), AccountHealth()
     for number, step in enumerate(steps):
         for state in (watched, other):
             STEPS[step](state, NOW + 10 * number)
@@ -307,7 +307,7 @@ VERDICTS = st.sampled_from([SERVED, NEUTRAL, HICCUP, UNREACHABLE, THROTTLED, UNA
 
 @given(st.lists(st.tuples(VERDICTS, st.floats(0, 1000))))
 def test_no_wait_is_longer_than_a_minute(events: list[tuple[Verdict, float]]) -> None:
-    state, now = AccountState(Lasting()), NOW
+    state, now = AccountHealth(PersistedHealth()), NOW
     for verdict, pause in events:
         now += pause
         note(state, verdict, at=now)

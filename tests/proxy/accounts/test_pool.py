@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings, ThreadName
-from proxy.accounts.claim import Asked
-from proxy.accounts.health import AccountState
-from proxy.accounts.persistence import Shelf, open_shelf
+from proxy.accounts.claim import AccountRequest
+from proxy.accounts.health import AccountHealth
+from proxy.accounts.persistence import AccountStore, open_shelf
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.route import Route, Routing, Withheld
+from proxy.accounts.route import Route, RoutingSettings, Withheld
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
 from proxy.accounts.view import AccountId
 from tests.testkit.accounts import FakeCredential, account, report
@@ -46,9 +46,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.accounts = [account(name) for name in "abc"]
-        self.pool = AccountPool(self.accounts, Routing(cache_affinity=self.affinity), self.clock)
+        self.pool = AccountPool(
+            self.accounts, RoutingSettings(cache_affinity=self.affinity), self.clock
+        )
 
-    def turn(self, asked: Asked, verdict: Verdict) -> tuple[object, object, object]:
+    def turn(self, asked: AccountRequest, verdict: Verdict) -> tuple[object, object, object]:
         """Two previews, and what was chosen after them."""
         first, second = self.pool.preview(asked), self.pool.preview(asked)
         with self.pool.claim(asked) as claim:
@@ -63,7 +65,7 @@ class World:
 
 names = st.sampled_from(["one", "two", "three"]).map(ThreadName)
 askings = st.builds(
-    Asked,
+    AccountRequest,
     thread=st.none() | names,
     parent=st.none() | names,
     model=st.sampled_from(["gpt-5.5", "gpt-6-sol", None]),
@@ -103,9 +105,9 @@ async def test_what_is_previewed_is_what_is_chosen(affinity: bool, happening: li
 
 async def test_a_claim_is_given_back_whatever_ends_it() -> None:
     only = account("a")
-    asked = Asked(thread=ThreadName("thread"), model="gpt-5.5")
+    asked = AccountRequest(thread=ThreadName("thread"), model="gpt-5.5")
     only.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 3600), asked.family, WALL, WALL)
-    pool = AccountPool([only], Routing(), Clock(WALL + 300))
+    pool = AccountPool([only], RoutingSettings(), Clock(WALL + 300))
 
     def fail() -> None:
         with pool.claim(asked) as claim:
@@ -124,8 +126,8 @@ async def test_a_claim_is_given_back_whatever_ends_it() -> None:
 
 
 async def test_a_binding_that_began_with_a_failure_is_none() -> None:
-    pool = AccountPool([account("a"), account("b")], Routing(), Clock())
-    asked = Asked(thread=ThreadName("thread"))
+    pool = AccountPool([account("a"), account("b")], RoutingSettings(), Clock())
+    asked = AccountRequest(thread=ThreadName("thread"))
     with pool.claim(asked) as claim:
         assert not isinstance(claim, Withheld)
         claim.note(HICCUP)
@@ -137,8 +139,8 @@ async def test_a_binding_that_began_with_a_failure_is_none() -> None:
 
 
 async def test_a_binding_that_was_there_survives_a_failure() -> None:
-    pool = AccountPool([account("a"), account("b")], Routing(), Clock())
-    asked = Asked(thread=ThreadName("thread"))
+    pool = AccountPool([account("a"), account("b")], RoutingSettings(), Clock())
+    asked = AccountRequest(thread=ThreadName("thread"))
     for verdict in (SERVED, HICCUP):
         with pool.claim(asked) as claim:
             assert not isinstance(claim, Withheld)
@@ -151,7 +153,7 @@ async def test_a_binding_that_was_there_survives_a_failure() -> None:
 
 
 async def test_there_are_not_more_accounts_than_can_be_looked_at() -> None:
-    pool = AccountPool([account(f"a{x}") for x in range(MOST_ACCOUNTS)], Routing(), Clock())
+    pool = AccountPool([account(f"a{x}") for x in range(MOST_ACCOUNTS)], RoutingSettings(), Clock())
     pool.add(account("a0"))
 
     with pytest.raises(ValueError, match="64 accounts already"):
@@ -159,7 +161,7 @@ async def test_there_are_not_more_accounts_than_can_be_looked_at() -> None:
 
 
 async def test_an_account_that_is_not_there_can_be_neither_paused_nor_removed() -> None:
-    pool = AccountPool([account("a")], Routing(), Clock())
+    pool = AccountPool([account("a")], RoutingSettings(), Clock())
 
     assert pool.pause(AccountId("b"), paused=True) is False
     assert pool.remove(AccountId("b")) is False
@@ -167,8 +169,8 @@ async def test_an_account_that_is_not_there_can_be_neither_paused_nor_removed() 
 
 async def test_what_changes_is_written_down_at_once(tmp_path: Path, nursery: trio.Nursery) -> None:
     login = FakeCredential("a")
-    pool = AccountPool([account("a", 12, credential=login)], Routing(), Clock())
-    asked = Asked(thread=ThreadName("thread"), model="gpt-5.5")
+    pool = AccountPool([account("a", 12, credential=login)], RoutingSettings(), Clock())
+    asked = AccountRequest(thread=ThreadName("thread"), model="gpt-5.5")
     with closing(open_shelf(tmp_path)) as shelf, closing(open_shelf(tmp_path)) as reader:
         async with trio.open_nursery() as writing:
             writing.start_soon(pool.scribe.write, shelf)
@@ -184,15 +186,17 @@ async def test_what_changes_is_written_down_at_once(tmp_path: Path, nursery: tri
         found = Bindings(reader.bindings()).get(asked.key)
         known = reader.lasting()[AccountId("a")]
 
-    again = Account(AccountId("a"), account("a").spec, login, AccountState(known))
+    again = Account(AccountId("a"), account("a").spec, login, AccountHealth(known))
     assert found is not None
     assert found.account == "a"
     assert again.view().score(WALL) == 12
 
 
 async def test_what_was_flushed_is_written_to_no_more(tmp_path: Path) -> None:
-    pool = AccountPool([account("a")], Routing(), Clock())
-    first, second = (Asked(thread=ThreadName(name), model="m") for name in ("first", "second"))
+    pool = AccountPool([account("a")], RoutingSettings(), Clock())
+    first, second = (
+        AccountRequest(thread=ThreadName(name), model="m") for name in ("first", "second")
+    )
     with closing(open_shelf(tmp_path)) as shelf:
         with pool.claim(first):
             pass
@@ -208,7 +212,7 @@ async def test_what_was_flushed_is_written_to_no_more(tmp_path: Path) -> None:
 class Unwritable:
     """A disk that is full for the first write."""
 
-    shelf: Shelf
+    shelf: AccountStore
     full: bool = True
 
     def write(self, *changes: Any) -> None:
@@ -221,19 +225,19 @@ class Unwritable:
 async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
     tmp_path: Path, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = AccountPool([account("a")], Routing(), Clock())
+    pool = AccountPool([account("a")], RoutingSettings(), Clock())
     with closing(open_shelf(tmp_path)) as shelf:
         full: Any = Unwritable(shelf)
         async with trio.open_nursery() as writing:
             writing.start_soon(pool.scribe.write, full)
-            with pool.claim(Asked(thread=ThreadName("one"))):
+            with pool.claim(AccountRequest(thread=ThreadName("one"))):
                 pass
             with trio.fail_after(5):
                 while full.full:
                     await trio.lowlevel.checkpoint()
                 await trio.testing.wait_all_tasks_blocked()
             writing.cancel_scope.cancel()
-        with pool.claim(Asked(thread=ThreadName("two"))):
+        with pool.claim(AccountRequest(thread=ThreadName("two"))):
             pass
         pool.scribe.flush(shelf)
 
@@ -245,7 +249,7 @@ async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
 class Slow:
     """A disk that takes its time."""
 
-    shelf: Shelf
+    shelf: AccountStore
     go: threading.Event = field(default_factory=threading.Event)
 
     def write(self, *changes: Any) -> None:
@@ -256,8 +260,8 @@ class Slow:
 async def test_whoever_waits_for_a_binding_finds_it_on_disk(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    pool = AccountPool([account("a")], Routing(), Clock())
-    asked = Asked(thread=ThreadName("thread"))
+    pool = AccountPool([account("a")], RoutingSettings(), Clock())
+    asked = AccountRequest(thread=ThreadName("thread"))
     found: list[int] = []
     with closing(open_shelf(tmp_path)) as shelf:
         slow: Any = Slow(shelf)
@@ -303,8 +307,8 @@ async def test_a_client_hears_of_the_end_when_its_new_binding_is_on_disk(
 
 
 async def test_where_nobody_writes_nobody_waits() -> None:
-    pool = AccountPool([account("a")], Routing(), Clock())
-    asked = Asked(thread=ThreadName("thread"))
+    pool = AccountPool([account("a")], RoutingSettings(), Clock())
+    asked = AccountRequest(thread=ThreadName("thread"))
     with pool.claim(asked), trio.fail_after(0.1):
         await pool.scribe.wait_written(asked.key)
         await pool.scribe.wait_written(None)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts.route import Memory, Move, Reason, Routing
+from proxy.accounts.route import Move, MoveReason, RouteMemory, RoutingSettings
 from proxy.accounts.view import ANY, UNSEEN_SCORE, AccountId, AccountView
 from tests.proxy.accounts.views import (
     CACHE_FIRST,
@@ -33,11 +33,11 @@ from tests.proxy.accounts.views import (
 DAY = 86_400.0
 
 
-def journey(views: list[AccountView], settings: Routing, turns: int) -> list[AccountId]:
+def journey(views: list[AccountView], settings: RoutingSettings, turns: int) -> list[AccountId]:
     """Where a thread that begins on `a` is served, a turn a minute."""
     kept, served = binding(A), [A]
     for turn in range(turns):
-        decided = found(views, Memory(binding=kept), settings, NOW + 60.0 * turn)
+        decided = found(views, RouteMemory(binding=kept), settings, NOW + 60.0 * turn)
         assert decided.binding is not None
         kept = decided.binding
         served.append(decided.account)
@@ -52,7 +52,7 @@ def moves(served: list[AccountId]) -> int:
 
 
 @pytest.mark.parametrize("settings", [CACHE_FIRST, CAPACITY_FIRST])
-def test_when_all_are_hot_nobody_moves(settings: Routing) -> None:
+def test_when_all_are_hot_nobody_moves(settings: RoutingSettings) -> None:
     views = [view("a", 95), view("b", 90), view("c", 97)]
 
     assert moves(journey(views, settings, 20)) == 0
@@ -60,7 +60,7 @@ def test_when_all_are_hot_nobody_moves(settings: Routing) -> None:
 
 @pytest.mark.parametrize(("settings", "moved"), [(CACHE_FIRST, 0), (CAPACITY_FIRST, 1)])
 def test_only_with_capacity_first_a_cool_account_takes_a_thread_once(
-    settings: Routing, moved: int
+    settings: RoutingSettings, moved: int
 ) -> None:
     views = [view("a", 95), view("b", 40), view("c", 97)]
 
@@ -68,7 +68,7 @@ def test_only_with_capacity_first_a_cool_account_takes_a_thread_once(
 
 
 @pytest.mark.parametrize("settings", [CACHE_FIRST, CAPACITY_FIRST])
-def test_an_account_never_seen_takes_no_thread_that_is_bound(settings: Routing) -> None:
+def test_an_account_never_seen_takes_no_thread_that_is_bound(settings: RoutingSettings) -> None:
     assert view("b", None).score(NOW) == UNSEEN_SCORE
     assert moves(journey([view("a", 95), view("b", None)], settings, 20)) == 0
 
@@ -165,10 +165,10 @@ def test_a_thread_stays_while_its_account_serves(
 def test_when_all_is_spent_it_is_withheld_until_the_soonest_reset() -> None:
     views = [view("a", **spent(900)), view("b", windows=(window(100, NOW + 300),))]
 
-    for memory, move in ((Memory(), None), (bound(), Move.CLEARED)):
+    for memory, move in ((RouteMemory(), None), (bound(), Move.CLEARED)):
         decided = withheld(views, memory)
         assert (decided.spent, decided.retry_at, decided.move) == (True, NOW + 300, move)
-        assert decided.reason is Reason.QUOTA
+        assert decided.reason is MoveReason.QUOTA
 
 
 def test_what_is_spent_may_be_tried_by_one_when_that_is_due() -> None:

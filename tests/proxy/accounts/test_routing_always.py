@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.accounts.route import Binding, Memory, Move, Reason, Route, Routing, Wish, Withheld
+from proxy.accounts.route import (
+    Binding,
+    Move,
+    MoveReason,
+    Route,
+    RouteMemory,
+    RouteRequest,
+    RoutingSettings,
+    Withheld,
+)
 from proxy.accounts.routing import route
 from proxy.accounts.view import (
     ANY,
@@ -65,7 +74,7 @@ bindings = st.builds(
     detour=st.none() | names,
 )
 memories = st.builds(
-    Memory,
+    RouteMemory,
     binding=st.none() | bindings,
     parent=st.none() | names,
     sibling=st.none() | names,
@@ -73,10 +82,10 @@ memories = st.builds(
     in_flight=st.dictionaries(names, st.integers(0, 9)),
 )
 wishes = st.builds(
-    Wish, family=st.sampled_from(FAMILIES), bound=st.booleans(), anchor=st.none() | names
+    RouteRequest, family=st.sampled_from(FAMILIES), bound=st.booleans(), anchor=st.none() | names
 )
 settings = st.builds(
-    Routing,
+    RoutingSettings,
     cache_affinity=st.booleans(),
     strategy=st.sampled_from(["quota", "round_robin", "fill_first", "reset_first"]),
 )
@@ -149,7 +158,7 @@ def test_a_live_binding_moves_only_to_headroom_and_strictly_down(**state: Any) -
     views, wish, memory, told, out = state.values()
     decided = route(views, wish, memory, told, NOW, out)
 
-    if isinstance(decided, Route) and decided.reason is Reason.CAPACITY:
+    if isinstance(decided, Route) and decided.reason is MoveReason.CAPACITY:
         assert memory.binding is not None
         assert not told.cache_affinity
         before = _named(views, memory.binding.account).score(NOW)
@@ -195,7 +204,7 @@ starts = st.lists(st.floats(0, 99), min_size=2, max_size=5)
 
 
 def times_moved(
-    start: list[float], steps: list[tuple[int, float, float]], told: Routing, most: float
+    start: list[float], steps: list[tuple[int, float, float]], told: RoutingSettings, most: float
 ) -> int:
     """How often one thread moves; each step raises one account and lets some seconds pass."""
     used = dict(zip(NAMES, start, strict=False))
@@ -207,7 +216,7 @@ def times_moved(
         raised = NAMES[number % len(start)]
         used[raised] = min(most, used[raised] + rise)
         views = [view(name, percent) for name, percent in used.items()]
-        decided = route(views, Wish(family=MODEL), Memory(binding=kept), told, now)
+        decided = route(views, RouteRequest(family=MODEL), RouteMemory(binding=kept), told, now)
         if isinstance(decided, Withheld):
             break
         kept = decided.binding
@@ -222,7 +231,7 @@ def times_moved(
 )
 @given(start=starts, steps=rises)
 def test_while_usage_rises_a_thread_moves_less_often_than_there_are_accounts(
-    told: Routing, most: float, start: list[float], steps: list[tuple[int, float, float]]
+    told: RoutingSettings, most: float, start: list[float], steps: list[tuple[int, float, float]]
 ) -> None:
     assert times_moved(start, steps, told, most) <= len(start) - 1
 

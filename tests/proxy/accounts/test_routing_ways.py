@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounts.route import Memory, Move
+from proxy.accounts.route import Move, RouteMemory
 from proxy.accounts.view import AccountId, AccountView
 from tests.proxy.accounts.views import (
     NOW,
@@ -31,7 +31,7 @@ def test_trouble_ends_no_binding_and_the_way_round_is_remembered() -> None:
     first = found(views, bound())
     assert first.binding is not None
     cooler = [views[0], view("b", 5), view("c", 70)]
-    second = found(cooler, Memory(binding=first.binding), now=NOW + 1)
+    second = found(cooler, RouteMemory(binding=first.binding), now=NOW + 1)
 
     assert said(first) == said(second) == (C, "detour", "trouble")
     assert first.binding == binding(used_at=NOW, held_since=NOW, detour=C)
@@ -90,16 +90,16 @@ def test_a_new_thread_tries_an_account_in_trouble_that_it_would_begin_on() -> No
 @pytest.mark.parametrize(
     ("trouble", "memory", "excluded"),
     [
-        (troubled(probe_at=NOW + 1), Memory(), []),
-        (troubled(probe_at=NOW, probing=True), Memory(), []),
-        (troubled(probe_at=NOW), Memory(), [C]),
+        (troubled(probe_at=NOW + 1), RouteMemory(), []),
+        (troubled(probe_at=NOW, probing=True), RouteMemory(), []),
+        (troubled(probe_at=NOW), RouteMemory(), [C]),
         (troubled(probe_at=NOW), bound(AccountId("gone")), []),
-        (spent(probe_at=NOW), Memory(), []),
+        (spent(probe_at=NOW), RouteMemory(), []),
     ],
     ids=["not due", "tried by another", "no send to lose", "a cache to lose", "spent"],
 )
 def test_nobody_else_tries_it_while_another_serves(
-    trouble: dict[str, Any], memory: Memory, excluded: list[AccountId]
+    trouble: dict[str, Any], memory: RouteMemory, excluded: list[AccountId]
 ) -> None:
     decided = found([view("a", 10, **trouble), view("b", 20)], memory, excluded=excluded)
 
@@ -133,7 +133,7 @@ def test_one_hiccup_of_the_very_turn_is_a_way_round_and_no_release() -> None:
     views = [view("a"), view("b")]
     retried = found(views, bound(), excluded=[A])
     assert retried.binding is not None
-    after = found(views, Memory(binding=retried.binding), now=NOW + 60)
+    after = found(views, RouteMemory(binding=retried.binding), now=NOW + 60)
 
     assert said(retried) == (B, "detour", "retry")
     assert retried.binding.account == A
@@ -178,12 +178,12 @@ def test_a_child_begins_with_its_family_while_there_is_room(
 ) -> None:
     views = [view(name, each) for name, each in zip("abc", used, strict=True)]
 
-    assert said(found(views, Memory(parent=parent, sibling=sibling))) == told
+    assert said(found(views, RouteMemory(parent=parent, sibling=sibling))) == told
 
 
 @pytest.mark.parametrize("parent", [spent(), troubled(), invalid(), {"paused": True}])
 def test_a_child_does_not_follow_where_nobody_can_serve(parent: dict[str, Any]) -> None:
-    memory = Memory(parent=A, sibling=B)
+    memory = RouteMemory(parent=A, sibling=B)
 
     assert said(found([view("a", **parent), view("b")], memory)) == (B, "new", "sibling")
 
@@ -191,14 +191,14 @@ def test_a_child_does_not_follow_where_nobody_can_serve(parent: dict[str, Any]) 
 def test_what_a_request_continues_on_comes_before_family_and_room() -> None:
     views = [view("a", 10), view("b", 99)]
 
-    assert said(found(views, Memory(parent=A), anchor=B)) == (B, "new", "anchor")
+    assert said(found(views, RouteMemory(parent=A), anchor=B)) == (B, "new", "anchor")
     spent_anchor = [view("a", 10), view("b", **spent())]
-    assert said(found(spent_anchor, Memory(parent=A), anchor=B)) == (A, "new", "parent")
+    assert said(found(spent_anchor, RouteMemory(parent=A), anchor=B)) == (A, "new", "parent")
 
 
 def test_200_children_with_one_turn_stay_with_their_parent() -> None:
     views = [view("a", 70), view("b", 0), view("c", 0)]
-    memory, served = Memory(parent=A), Counter[AccountId]()
+    memory, served = RouteMemory(parent=A), Counter[AccountId]()
     for child in range(200):
         running = {A: child % 7}
         decided = found(views, replace(memory, in_flight=running))
@@ -210,16 +210,16 @@ def test_200_children_with_one_turn_stay_with_their_parent() -> None:
 
 def test_when_all_are_in_trouble_new_threads_spread_and_children_follow() -> None:
     views = [view(name, 50, **troubled()) for name in "abc"]
-    placed, memory = Counter[AccountId](), Memory()
+    placed, memory = Counter[AccountId](), RouteMemory()
     for _ in range(6):
         decided = found(views, memory)
         assert said(decided)[1:] == ("new", "alone")
         placed[decided.account] += 1
-        memory = Memory(cursor=decided.account, in_flight=dict(placed))
+        memory = RouteMemory(cursor=decided.account, in_flight=dict(placed))
 
     assert placed == {A: 2, B: 2, C: 2}
-    assert found(views, Memory(parent=C)).account == C
-    assert found(views, Memory(parent=C), excluded=[C]).account != C
+    assert found(views, RouteMemory(parent=C)).account == C
+    assert found(views, RouteMemory(parent=C), excluded=[C]).account != C
 
 
 def test_a_turn_without_a_thread_is_placed_and_nothing_is_kept() -> None:

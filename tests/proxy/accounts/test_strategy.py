@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.accounts.route import Memory, Routing, Strategy
+from proxy.accounts.route import RouteMemory, RoutingSettings, Strategy
 from proxy.accounts.strategy import Places
 from proxy.accounts.view import AccountId, AccountView
 from tests.proxy.accounts.views import NOW, RESET, A, B, C, D, found, view, window
@@ -22,16 +22,16 @@ def first(
     cursor: AccountId | None = None,
     in_flight: dict[AccountId, int] | None = None,
 ) -> AccountId:
-    memory = Memory(cursor=cursor, in_flight=in_flight or {})
+    memory = RouteMemory(cursor=cursor, in_flight=in_flight or {})
     ring = tuple(each.id for each in views)
-    return Places(ring, memory, Routing(strategy=strategy), NOW).first(views).id
+    return Places(ring, memory, RoutingSettings(strategy=strategy), NOW).first(views).id
 
 
 def burst(views: Sequence[AccountView], count: int, strategy: Strategy = "quota") -> Counter[str]:
     """New sessions one after another, none of which ends."""
-    memory, placed = Memory(), Counter[AccountId]()
+    memory, placed = RouteMemory(), Counter[AccountId]()
     for _ in range(count):
-        chosen = found(views, memory, Routing(strategy=strategy)).account
+        chosen = found(views, memory, RoutingSettings(strategy=strategy)).account
         placed[chosen] += 1
         memory = replace(memory, cursor=chosen, in_flight=dict(placed))
     return Counter({str(account): number for account, number in placed.items()})
@@ -117,11 +117,11 @@ def test_a_burst_goes_to_known_and_unknown_accounts_alike() -> None:
 
 
 def test_50_sessions_one_after_another_spread_over_2_accounts() -> None:
-    memory, placed = Memory(), Counter[AccountId]()
+    memory, placed = RouteMemory(), Counter[AccountId]()
     for _ in range(50):
         chosen = found([view("a", 10), view("b", 10)], memory).account
         placed[chosen] += 1
-        memory = Memory(cursor=chosen)
+        memory = RouteMemory(cursor=chosen)
 
     assert placed == {A: 25, B: 25}
 

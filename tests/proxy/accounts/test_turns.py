@@ -10,10 +10,10 @@ import trio
 from trio.testing import MockClock
 
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked
+from proxy.accounts.claim import AccountRequest
 from proxy.accounts.credentials.refresh import CredentialFailure
-from proxy.accounts.route import Route, Routing
-from proxy.accounts.usage import Usage
+from proxy.accounts.route import Route, RoutingSettings
+from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.view import ANY, AccountId, Window
 from proxy.errors import UpstreamCut
 from proxy.ingress.identity import Identity
@@ -59,7 +59,7 @@ async def test_a_bound_thread_stays_while_all_are_hot(
 ) -> None:
     pool = [account("a", 95), account("b", 90), account("c", 97)]
     bench = Bench(
-        nursery, *[answer()] * 20, accounts=pool, routing=Routing(cache_affinity=affinity)
+        nursery, *[answer()] * 20, accounts=pool, routing=RoutingSettings(cache_affinity=affinity)
     )
     await turns(bench, *["thread"] * 20, transport=transport)
 
@@ -72,7 +72,7 @@ async def test_capacity_first_moves_once_to_where_there_is_headroom(
     affinity: bool, expected: int, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     a, b, c = account("a", 50), account("b", 99), account("c", 97)
-    routing = Routing(cache_affinity=affinity)
+    routing = RoutingSettings(cache_affinity=affinity)
     bench = Bench(nursery, *[answer()] * 21, accounts=[a, b, c], routing=routing)
     await turns(bench, "thread")
     report(a, 95)
@@ -336,7 +336,9 @@ async def test_each_model_of_a_thread_has_a_binding_of_its_own(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     pool = [account("a"), account("b")]
-    bench = Bench(nursery, *[answer()] * 6, accounts=pool, routing=Routing(strategy="round_robin"))
+    bench = Bench(
+        nursery, *[answer()] * 6, accounts=pool, routing=RoutingSettings(strategy="round_robin")
+    )
 
     for _ in range(3):
         for model in ("gpt-5.5", "gpt-6-sol"):
@@ -697,7 +699,7 @@ async def test_while_the_window_runs_that_was_refused_a_cooler_bar_is_no_reason_
         week = Window(
             name="secondary", used_percent=used, resets_at=WALL + 6 * 86_400, minutes=10_080
         )
-        each.state.learn(Usage(windows=(week,)), WALL)
+        each.state.learn(QuotaUsage(windows=(week,)), WALL)
     full = rejecting(429, SPENT, *used_headers(100))
     bench = Bench(nursery, full, *[answer()] * 4, accounts=[a, b])
 
@@ -784,7 +786,7 @@ async def test_the_preview_names_who_serves_at_every_step_and_changes_nothing(
     bench = Bench(nursery, *scripts, accounts=[account("a"), account("b")])
     thread = Identity(thread="thread", session="session").ask(0).thread
     assert thread is not None
-    asked = Asked(thread=ThreadName(thread), model="gpt-5.5")
+    asked = AccountRequest(thread=ThreadName(thread), model="gpt-5.5")
 
     for _ in range(8):
         previews = [bench.runtime.accounts.preview(asked) for _ in range(3)]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from proxy.accounts.route import Reason
+from proxy.accounts.route import MoveReason
 from proxy.accounts.view import Standing
 from proxy.accounts.wording import advice, out_of_use, why
 
@@ -39,6 +39,6 @@ def test_what_can_be_done_is_named_and_nothing_that_does_not_help() -> None:
     assert all(word in advice({PLAN: 1, PAUSED: 1}) for word in ("models", "resume"))
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_its_words(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", MoveReason)
+def test_every_reason_has_its_words(reason: MoveReason) -> None:
     assert why(reason) != ""

@@ -5,7 +5,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from proxy.accounts.route import Binding, Memory, Route, Routing, Wish, Withheld
+from proxy.accounts.route import (
+    Binding,
+    Route,
+    RouteMemory,
+    RouteRequest,
+    RoutingSettings,
+    Withheld,
+)
 from proxy.accounts.routing import route
 from proxy.accounts.view import ANY, AccountId, AccountView, Cooldown, Family, Window
 
@@ -15,8 +22,8 @@ MODEL = Family("gpt-5")
 OTHER_MODEL = Family("gpt-4")
 A, B, C, D = (AccountId(name) for name in "abcd")
 NOBODY: Mapping[AccountId, int] = MappingProxyType({})
-CACHE_FIRST = Routing()
-CAPACITY_FIRST = Routing(cache_affinity=False)
+CACHE_FIRST = RoutingSettings()
+CAPACITY_FIRST = RoutingSettings(cache_affinity=False)
 
 
 def window(used: float, resets_at: float = RESET, name: str = "primary") -> Window:
@@ -49,20 +56,20 @@ def binding(account: AccountId = A, **changes: Any) -> Binding:
     return replace(Binding(account=account, generation=1, used_at=NOW - 60), **changes)
 
 
-def bound(account: AccountId = A, **changes: Any) -> Memory:
-    return Memory(binding=binding(account, **changes))
+def bound(account: AccountId = A, **changes: Any) -> RouteMemory:
+    return RouteMemory(binding=binding(account, **changes))
 
 
 def decide(
     views: Sequence[AccountView],
-    memory: Memory | None = None,
-    settings: Routing = CACHE_FIRST,
+    memory: RouteMemory | None = None,
+    settings: RoutingSettings = CACHE_FIRST,
     now: float = NOW,
     excluded: Sequence[AccountId] = (),
     **wish: Any,
 ) -> Route | Withheld:
-    asked = replace(Wish(family=MODEL), **wish)
-    return route(views, asked, memory or Memory(), settings, now, frozenset(excluded))
+    asked = replace(RouteRequest(family=MODEL), **wish)
+    return route(views, asked, memory or RouteMemory(), settings, now, frozenset(excluded))
 
 
 def found(*arguments: Any, **more: Any) -> Route:

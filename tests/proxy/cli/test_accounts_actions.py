@@ -15,7 +15,7 @@ import pytest
 import trio
 from typer.testing import CliRunner, Result
 
-from proxy.accounts.registry import AccountBook
+from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.view import AccountId
 from proxy.cli.main import app
 from proxy.config.load import load
@@ -67,7 +67,7 @@ def test_a_key_comes_from_stdin_and_is_nowhere_in_the_answer(home: Path) -> None
     assert "work is added, and serves new threads once `turnlane serve` runs" in added.stderr
     assert KEY not in added.output
     assert [(one["id"], one["kind"]) for one in listed(home)] == [("work", "api_key")]
-    assert AccountBook(home).all()[WORK].models == ("gpt-5*", "o4")
+    assert AccountRegistry(home).all()[WORK].models == ("gpt-5*", "o4")
 
 
 def test_a_key_may_come_from_a_variable(home: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_key_may_come_from_a_variable(home: Path) -> None:
 
     assert (added.exit_code, missing.exit_code) == (0, 2)
     assert "NO_KEY is empty or not there" in missing.stderr
-    assert set(AccountBook(home).all()) == {"work"}
+    assert set(AccountRegistry(home).all()) == {"work"}
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
@@ -105,7 +105,7 @@ def test_a_key_that_is_typed_is_not_echoed(home: Path) -> None:
         code = process.wait(SECONDS)
     os.close(ours)
 
-    assert (code, set(AccountBook(home).all())) == (0, {"work"})
+    assert (code, set(AccountRegistry(home).all())) == (0, {"work"})
     assert b"API key of work: " in asked
     assert b"work is added" in told
     assert KEY.encode() not in asked + told
@@ -198,7 +198,7 @@ def test_the_login_of_codex_is_shared_where_it_is(home: Path, codex: Path) -> No
     imported = turnlane(home, "import", "work", env={"CODEX_HOME": str(codex)})
 
     assert imported.exit_code == 0
-    assert AccountBook(home).all()[WORK].auth_json == str(codex / "auth.json")
+    assert AccountRegistry(home).all()[WORK].auth_json == str(codex / "auth.json")
     assert [(one["kind"], one["standing"]) for one in listed(home)] == [("chatgpt", "ready")]
 
 

@@ -22,7 +22,7 @@ from proxy.journal.record import TurnRecord
 from proxy.journal.store import JOURNAL_NAME, Store, open_store
 from proxy.keys import KeyRing
 from proxy.process.serve import serve
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 from proxy.runtime import Runtime
 from tests.proxy.control.test_commands import listening
 
@@ -37,7 +37,7 @@ REFUSED = replace(
     lane="a" * 32,
     root="b" * 32,
     worker=True,
-    usage=Usage(input_tokens=0),
+    usage=TokenUsage(input_tokens=0),
 )
 
 

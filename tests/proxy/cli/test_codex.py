@@ -23,7 +23,7 @@ from lifecycle import Ask, PrincipalId
 from proxy.cli.codex import on
 from proxy.cli.main import app
 from proxy.codex.files import Disk
-from proxy.codex.place import Place, turn_on
+from proxy.codex.place import Environment, turn_on
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
 from proxy.config.load import load
@@ -59,9 +59,9 @@ def codex(homes: Homes, *arguments: str) -> Result:
     return runner.invoke(app, ["codex", *arguments], catch_exceptions=False)
 
 
-def place(homes: Homes, problem: str | None = None, **environment: str) -> Place:
+def place(homes: Homes, problem: str | None = None, **environment: str) -> Environment:
     """A place whose ports all answer alike."""
-    return Place(
+    return Environment(
         home=homes.home,
         environment={"CODEX_HOME": str(homes.codex), **environment},
         wall=lambda: WALL,
@@ -472,7 +472,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(logging.NOTSET)
 
 
-async def serving(nursery: trio.Nursery, homes: Homes, where: Place | None = None) -> Runtime:
+async def serving(nursery: trio.Nursery, homes: Homes, where: Environment | None = None) -> Runtime:
     flags: dict[str, dict[str, object]] = {"server": {"port": 0}}
     config = load(None, {"TURNLANE_HOME": str(homes.home)}, flags)
     running: Runtime = await nursery.start(partial(serve, config, lambda _url: None, codex=where))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.cli.log_table import NARROWEST, log_lines
 from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 
 WALL = 1_800_000_000.0
 TURN = TurnRecord(
@@ -23,7 +23,7 @@ TURN = TurnRecord(
     reason="quota",
     status=200,
     total_ms=12_345.0,
-    usage=Usage(input_tokens=123_456, cached_tokens=9_999, output_tokens=None),
+    usage=TokenUsage(input_tokens=123_456, cached_tokens=9_999, output_tokens=None),
 )
 
 
@@ -53,7 +53,7 @@ def test_how_a_turn_ended_stands_there_with_its_status(record: TurnRecord, said:
 
 
 def test_what_is_not_known_stays_blank_on_a_terminal() -> None:
-    record = replace(TURN, model=None, account=None, move=None, usage=Usage())
+    record = replace(TURN, model=None, account=None, move=None, usage=TokenUsage())
 
     assert line(record, 80).split()[3:] == ["completed", "12.3", "s"]
     assert "?" in line(record, None)
@@ -79,7 +79,7 @@ def test_no_line_is_longer_than_the_terminal(
     columns: int, names: tuple[str, str, str], count: int
 ) -> None:
     model, account, refusal = names
-    usage = Usage(input_tokens=count, cached_tokens=count, output_tokens=count)
+    usage = TokenUsage(input_tokens=count, cached_tokens=count, output_tokens=count)
     record = replace(TURN, model=model, account=account, refusal=refusal, usage=usage)
 
     assert len(line(record, columns)) <= max(columns, NARROWEST)

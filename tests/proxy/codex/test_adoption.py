@@ -8,18 +8,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.codex.adoption import Adoption, Client, Evidence, Routing, State, judge
+from proxy.codex.adoption import Adoption, CodexProcess, CodexRoute, Evidence, State, judge
 
 SINCE = 1000.5
-OURS = Routing(ours=True, since=SINCE)
-OLD = Client(pid=1, kind="app-server", started=900.0)
-YOUNG = Client(pid=2, kind="cli", started=1001.0)
-DARK = Client(pid=3, kind="cli", started=None)
+OURS = CodexRoute(ours=True, since=SINCE)
+OLD = CodexProcess(pid=1, kind="app-server", started=900.0)
+YOUNG = CodexProcess(pid=2, kind="cli", started=1001.0)
+DARK = CodexProcess(pid=3, kind="cli", started=None)
 
 
 def judged(
-    *clients: Client,
-    routing: Routing = OURS,
+    *clients: CodexProcess,
+    routing: CodexRoute = OURS,
     walked: bool = True,
     last_turn: float | None = None,
     now: float = 2000.0,
@@ -45,9 +45,9 @@ def judged(
         (judged(last_turn=1000.0), State.ADOPTED),
         (judged(OLD, last_turn=1000.0), State.PENDING),
         (judged(OLD, DARK, walked=False, last_turn=1001.0), State.SEEN),
-        (judged(OLD, routing=Routing(ours=False)), State.NOT_APPLICABLE),
-        (judged(YOUNG, routing=Routing(ours=None)), State.UNKNOWN),
-        (judged(YOUNG, routing=Routing(ours=True)), State.UNKNOWN),
+        (judged(OLD, routing=CodexRoute(ours=False)), State.NOT_APPLICABLE),
+        (judged(YOUNG, routing=CodexRoute(ours=None)), State.UNKNOWN),
+        (judged(YOUNG, routing=CodexRoute(ours=True)), State.UNKNOWN),
         (judged(YOUNG, now=900.0), State.UNKNOWN),
         (judged(YOUNG, now=1000.0), State.ADOPTED),
         (judged(OLD, routing=replace(OURS, exact=False)), State.UNKNOWN),
@@ -63,7 +63,7 @@ def test_the_strongest_evidence_decides(found: Adoption, state: State) -> None:
     ("started", "stale"), [(999.99, True), (1000.0, False), (1000.5, False), (1001.0, False)]
 )
 def test_a_client_of_the_same_second_is_not_stale(started: float, stale: bool) -> None:
-    found = judged(Client(pid=9, kind="cli", started=started))
+    found = judged(CodexProcess(pid=9, kind="cli", started=started))
 
     assert bool(found.stale) == stale
     assert found.state is (State.PENDING if stale else State.ADOPTED)
@@ -83,12 +83,12 @@ def test_stale_and_unreadable_clients_are_named_whatever_the_state() -> None:
 
 
 def test_why_codex_goes_elsewhere_is_passed_on() -> None:
-    assert judged(routing=Routing(ours=False, why="to the provider")).why == "to the provider"
-    assert judged(routing=Routing(ours=None, why="unreadable")).why == "unreadable"
+    assert judged(routing=CodexRoute(ours=False, why="to the provider")).why == "to the provider"
+    assert judged(routing=CodexRoute(ours=None, why="unreadable")).why == "unreadable"
 
 
 clients = st.builds(
-    Client,
+    CodexProcess,
     pid=st.integers(1, 9),
     kind=st.just("cli"),
     started=st.none() | st.floats(0, 20),
@@ -96,7 +96,7 @@ clients = st.builds(
 evidence = st.builds(
     Evidence,
     routing=st.builds(
-        Routing,
+        CodexRoute,
         ours=st.sampled_from([True, True, True, False, None]),
         why=st.just(""),
         since=st.floats(0, 20) | st.floats(0, 20) | st.none(),
@@ -126,7 +126,7 @@ def test_adopted_needs_every_client_to_be_known_and_young(given_evidence: Eviden
 
 @given(evidence, clients)
 def test_one_client_more_never_makes_it_look_better(
-    given_evidence: Evidence, client: Client
+    given_evidence: Evidence, client: CodexProcess
 ) -> None:
     """Except that the first one turns a weak inference into a sound one: the same state."""
     order = [State.ADOPTED, State.UNKNOWN, State.PENDING]
@@ -161,6 +161,6 @@ def test_a_turn_after_the_routing_outranks_every_process(
 
 @given(evidence)
 def test_where_codex_goes_elsewhere_no_process_matters(given_evidence: Evidence) -> None:
-    elsewhere = replace(given_evidence, routing=Routing(ours=False))
+    elsewhere = replace(given_evidence, routing=CodexRoute(ours=False))
 
     assert judge(elsewhere) == judge(replace(elsewhere, clients=(), walked=True, last_turn=None))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.codex.destination import Course, Sight, Way, course, look_at, needs_asking
+from proxy.codex.destination import Course, Destination, Sight, course, look_at, needs_asking
 from proxy.codex.files import Disk
 from proxy.codex.reading import Reading, read_config
 from proxy.codex.toml_edit import KEY
@@ -32,53 +32,73 @@ def provider(name: str, url: str) -> Reading:
 @pytest.mark.parametrize(
     ("sight", "way", "mend"),
     [
-        (Sight(reading=root(URL), here=HERE), Way.HERE, None),
-        (Sight(reading=root(URL), here=HERE, keys=True), Way.NO_KEY, "turnlane codex show"),
-        (Sight(reading=provider("x", URL), here=HERE, keys=True), Way.HERE, None),
-        (Sight(reading=root(URL), held=True, answered=T), Way.HERE, None),
+        (Sight(reading=root(URL), here=HERE), Destination.HERE, None),
+        (Sight(reading=root(URL), here=HERE, keys=True), Destination.NO_KEY, "turnlane codex show"),
+        (Sight(reading=provider("x", URL), here=HERE, keys=True), Destination.HERE, None),
+        (Sight(reading=root(URL), held=True, answered=T), Destination.HERE, None),
         (
             Sight(reading=root(OTHER_URL), here=HERE, answered=N),
-            Way.NOBODY,
+            Destination.NOBODY,
             "turnlane codex on, or turnlane codex off",
         ),
         (
             Sight(reading=root(OTHER_URL), here=HERE, answered=N, keys=True),
-            Way.NOBODY,
+            Destination.NOBODY,
             "turnlane codex show, or turnlane codex off",
         ),
         (
             Sight(reading=root(OTHER_URL), answered=N),
-            Way.NOBODY,
+            Destination.NOBODY,
             "turnlane serve --port 10111, or turnlane codex off",
         ),
         (
             Sight(reading=provider("turnlane", URL), answered=N),
-            Way.NOBODY,
+            Destination.NOBODY,
             "turnlane serve --port 10110, or turnlane codex off",
         ),
-        (Sight(reading=root(URL), held=True, answered=N), Way.NOBODY, "turnlane codex off"),
-        (Sight(reading=root(URL), answered=T), Way.ANOTHER, "set TURNLANE_HOME to its home"),
+        (Sight(reading=root(URL), held=True, answered=N), Destination.NOBODY, "turnlane codex off"),
+        (
+            Sight(reading=root(URL), answered=T),
+            Destination.ANOTHER,
+            "set TURNLANE_HOME to its home",
+        ),
         (
             Sight(reading=root(OTHER_URL), here=HERE, answered=T),
-            Way.ANOTHER,
+            Destination.ANOTHER,
             "turnlane codex on",
         ),
-        (Sight(reading=provider("x", OTHER_URL), answered=N), Way.PROVIDER, "turnlane codex show"),
-        (Sight(reading=provider("x", OTHER_URL), answered=X), Way.PROVIDER, "turnlane codex show"),
-        (Sight(reading=provider("x", FAR), here=HERE), Way.PROVIDER, "turnlane codex show"),
-        (Sight(reading=root(OTHER_URL), here=HERE, answered=X), Way.ELSEWHERE, "turnlane codex on"),
-        (Sight(reading=root(FAR), here=HERE, keys=True), Way.ELSEWHERE, "turnlane codex show"),
-        (Sight(reading=Reading()), Way.ELSEWHERE, "turnlane serve --codex"),
-        (Sight(reading=Reading(), keys=True), Way.ELSEWHERE, "turnlane codex show"),
+        (
+            Sight(reading=provider("x", OTHER_URL), answered=N),
+            Destination.PROVIDER,
+            "turnlane codex show",
+        ),
+        (
+            Sight(reading=provider("x", OTHER_URL), answered=X),
+            Destination.PROVIDER,
+            "turnlane codex show",
+        ),
+        (Sight(reading=provider("x", FAR), here=HERE), Destination.PROVIDER, "turnlane codex show"),
+        (
+            Sight(reading=root(OTHER_URL), here=HERE, answered=X),
+            Destination.ELSEWHERE,
+            "turnlane codex on",
+        ),
+        (
+            Sight(reading=root(FAR), here=HERE, keys=True),
+            Destination.ELSEWHERE,
+            "turnlane codex show",
+        ),
+        (Sight(reading=Reading()), Destination.ELSEWHERE, "turnlane serve --codex"),
+        (Sight(reading=Reading(), keys=True), Destination.ELSEWHERE, "turnlane codex show"),
         (
             Sight(reading=root("http://127.0.0.1/v1"), answered=N),
-            Way.NOBODY,
+            Destination.NOBODY,
             "turnlane serve --port 80, or turnlane codex off",
         ),
-        (Sight(reading=Reading(problem="broken")), Way.UNREADABLE, None),
+        (Sight(reading=Reading(problem="broken")), Destination.UNREADABLE, None),
     ],
 )
-def test_each_way_has_what_helps(sight: Sight, way: Way, mend: str | None) -> None:
+def test_each_way_has_what_helps(sight: Sight, way: Destination, mend: str | None) -> None:
     found = course(sight)
 
     assert (found.way, found.mend) == (way, mend)
@@ -107,7 +127,7 @@ def test_what_turnlane_wrote_counts_even_where_another_program_answers_now(homes
     homes.on()
     found, asked = look(homes, X)
 
-    assert (found.way, found.mend, asked) == (Way.NOBODY, "turnlane codex off", [URL])
+    assert (found.way, found.mend, asked) == (Destination.NOBODY, "turnlane codex off", [URL])
     assert "is no turnlane" in found.said
 
 
@@ -115,7 +135,7 @@ def test_one_that_did_not_answer_is_not_asked_again(homes: Homes) -> None:
     homes.on()
     found, asked = look(homes, T, hung=True)
 
-    assert (found.way, asked) == (Way.NOBODY, [])
+    assert (found.way, asked) == (Destination.NOBODY, [])
 
 
 def test_only_who_is_on_this_machine_is_asked(homes: Homes) -> None:
@@ -129,7 +149,7 @@ def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
     KeyRing(homes.home).add("desk")
     (homes.home / KEYS_NAME).write_bytes(b"{")
 
-    assert look(homes)[0].way is Way.ELSEWHERE
+    assert look(homes)[0].way is Destination.ELSEWHERE
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from proxy.codex.adoption import Client
+from proxy.codex.adoption import CodexProcess
 from proxy.codex.processes import Found, Process, find_clients, home_of, kind_of
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def found(*processes: FakeProcess) -> Found:
     return find_clients(HOME, USER, lambda: processes)
 
 
-def one(process: FakeProcess) -> Client | None:
+def one(process: FakeProcess) -> CodexProcess | None:
     clients = found(process).clients
     return clients[0] if clients else None
 
@@ -133,7 +133,7 @@ def test_the_environment_of_a_process_says_which_home_it_uses(
 def test_a_client_of_this_home_is_found_with_its_age() -> None:
     client = one(FakeProcess(["codex", "app-server"]))
 
-    assert client == Client(pid=7, kind="app-server", started=1000.0)
+    assert client == CodexProcess(pid=7, kind="app-server", started=1000.0)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_whoever_is_no_client_of_this_home_is_not_counted(process: FakeProcess) 
     ],
 )
 def test_a_client_that_cannot_be_looked_into_is_unreadable(process: FakeProcess) -> None:
-    assert one(process) == Client(pid=7, kind="cli", started=None)
+    assert one(process) == CodexProcess(pid=7, kind="cli", started=None)
 
 
 @pytest.mark.parametrize("hidden", ["exe", "cmdline"])
@@ -217,6 +217,6 @@ def test_a_real_process_is_found_by_its_program_and_its_home(tmp_path: Path) -> 
         (client,) = here.clients
         started = psutil.Process(pid).create_time()
 
-    assert client == Client(pid=pid, kind="app-server", started=started)
+    assert client == CodexProcess(pid=pid, kind="app-server", started=started)
     assert here.complete
     assert elsewhere.clients == ()

@@ -11,18 +11,18 @@ from typing import Any, get_type_hints
 import pytest
 
 from lifecycle import Limits, Overlap, WorkflowLimits
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.config.load import Config, home, load
-from proxy.config.settings import Client, Server, UpstreamSettings
+from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.errors import ConfigError
 from proxy.runtime import inspect_accounts
 
 SECTIONS: Mapping[str, type] = {
-    "server": Server,
-    "client": Client,
+    "server": ServerSettings,
+    "client": ClientSettings,
     "upstream": UpstreamSettings,
     "workflow": WorkflowLimits,
-    "routing": Routing,
+    "routing": RoutingSettings,
 }
 LIMITS = {
     "turns.limit": "turns",

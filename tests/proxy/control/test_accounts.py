@@ -13,13 +13,13 @@ from trio.testing import MockClock
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked
-from proxy.accounts.health import Lasting
-from proxy.accounts.opening import Managed
+from proxy.accounts.claim import AccountRequest
+from proxy.accounts.health import PersistedHealth
+from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.persistence import open_shelf
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountBook
-from proxy.accounts.route import Move, Reason, Route, Routing
+from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountRegistry
+from proxy.accounts.route import Move, MoveReason, Route, RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
 from proxy.control.accounts import about_accounts
@@ -33,27 +33,31 @@ OTHER = "sk-secret-other"
 WORK = AccountId("work")
 
 
-def managed(home: Path, *accounts: Account, configured: Collection[AccountId] = ()) -> Managed:
-    return Managed(
-        pool=AccountPool(accounts, Routing(), lambda: WALL),
-        book=AccountBook(home),
+def managed(
+    home: Path, *accounts: Account, configured: Collection[AccountId] = ()
+) -> ManagedAccounts:
+    return ManagedAccounts(
+        pool=AccountPool(accounts, RoutingSettings(), lambda: WALL),
+        book=AccountRegistry(home),
         opener=opener(),
         configured=configured,
     )
 
 
-def ask(those: Managed, command: str, **more: Any) -> dict[str, Any]:
+def ask(those: ManagedAccounts, command: str, **more: Any) -> dict[str, Any]:
     """As it is answered over the control socket."""
     answer = msgspec.json.encode(about_accounts(those, {"command": f"accounts.{command}", **more}))
     assert b"secret-" not in answer
     return msgspec.json.decode(answer, type=dict[str, Any])
 
 
-def add(those: Managed, secret: str = KEY, name: str = "work", **more: Any) -> dict[str, Any]:
+def add(
+    those: ManagedAccounts, secret: str = KEY, name: str = "work", **more: Any
+) -> dict[str, Any]:
     return ask(those, "add", name=name, secret=secret, **more)
 
 
-def token(those: Managed, name: str = "work") -> str:
+def token(those: ManagedAccounts, name: str = "work") -> str:
     """What the account puts into a request."""
     found = those.pool.get(AccountId(name))
     assert found is not None
@@ -62,7 +66,7 @@ def token(those: Managed, name: str = "work") -> str:
     return dict(headers)[b"authorization"].decode()
 
 
-def generation(those: Managed) -> int:
+def generation(those: ManagedAccounts) -> int:
     found = those.pool.get(WORK)
     assert found is not None
     return found.state.generation
@@ -94,7 +98,7 @@ def test_a_key_serves_at_once_and_after_a_restart(home: Path) -> None:
 
     assert (added["account"]["id"], added["replaced"], added["moved"]) == ("work", False, False)
     assert token(those) == f"Bearer {KEY}"
-    spec = AccountBook(home).all()[WORK]
+    spec = AccountRegistry(home).all()[WORK]
     assert (
         opener().open(WORK, spec).credential.fingerprint
         == those.pool.all()[0].credential.fingerprint
@@ -131,26 +135,26 @@ def test_a_name_that_was_removed_and_comes_back_has_nothing_bound_to_it(
     those = managed(home)
     add(those)
     bound = ThreadName("t")
-    with those.pool.claim(Asked(thread=bound)):
+    with those.pool.claim(AccountRequest(thread=bound)):
         pass
     ask(those, "remove", name="work")
     add(those, secret)
-    again = those.pool.preview(Asked(thread=bound))
+    again = those.pool.preview(AccountRequest(thread=bound))
 
     assert generation(those) == 1
     assert isinstance(again, Route)
-    assert (again.move, again.reason) == (Move.REBOUND, Reason.REPLACED)
+    assert (again.move, again.reason) == (Move.REBOUND, MoveReason.REPLACED)
 
 
 def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
     home.mkdir()
     those = managed(home)
-    those.opener.known[WORK] = Lasting(plan="pro", generation=7, fingerprint="another")
+    those.opener.known[WORK] = PersistedHealth(plan="pro", generation=7, fingerprint="another")
     add(those)
     before = generation(those)
     ask(those, "remove", name="work")
     with closing(open_shelf(home)) as shelf:
-        shelf.write([], [(WORK, Lasting(plan="pro"))])
+        shelf.write([], [(WORK, PersistedHealth(plan="pro"))])
         those.pool.scribe.flush(shelf)
         kept = shelf.lasting()
     again = add(those)
@@ -174,7 +178,7 @@ def test_what_is_not_said_anew_stays_and_that_is_said(home: Path) -> None:
     those = managed(home)
     add(those, models=["gpt-5*"], url="https://api.example/v1", project="p", organization="o")
     again = add(those, OTHER, models=["o4"])
-    spec = AccountBook(home).all()[WORK]
+    spec = AccountRegistry(home).all()[WORK]
 
     assert (spec.models, spec.url, spec.project, spec.organization) == (
         ("o4",),
@@ -194,7 +198,9 @@ def test_nothing_of_a_key_stays_for_a_login(login: Path, home: Path) -> None:
     again = ask(those, "import", name="work", path=str(login))
 
     assert (first["kept"], again["kept"]) == ({}, {"models": ["gpt-5*"]})
-    assert AccountBook(home).all()[WORK] == AccountSpec(auth_json=str(login), models=("gpt-5*",))
+    assert AccountRegistry(home).all()[WORK] == AccountSpec(
+        auth_json=str(login), models=("gpt-5*",)
+    )
 
 
 def test_a_replaced_account_stays_paused_and_one_that_comes_back_does_not(home: Path) -> None:
@@ -244,7 +250,7 @@ def test_what_cannot_be_added_is_said_and_leaves_the_credential_that_was(
     assert problem in refused["error"]
     assert token(those) == f"Bearer {KEY}"
     assert (home / SECRETS_NAME / "work.key").read_text() == KEY
-    assert set(AccountBook(home).all()) == {"work"}
+    assert set(AccountRegistry(home).all()) == {"work"}
 
 
 def test_there_are_so_many_accounts_and_no_more(home: Path) -> None:
@@ -274,7 +280,7 @@ def test_an_imported_login_is_used_where_it_is(login: Path, home: Path) -> None:
 
     assert imported["account"]["kind"] == "chatgpt"
     assert token(those) == f"Bearer {access(1)}"
-    assert AccountBook(home).all()[WORK].auth_json == str(login)
+    assert AccountRegistry(home).all()[WORK].auth_json == str(login)
     assert not (home / SECRETS_NAME).exists()
     assert ask(those, "remove", name="work")["removed"] == "work"
     assert login.exists()
@@ -333,7 +339,7 @@ def test_a_file_that_is_no_login_is_not_imported(
         "is no ChatGPT login"
         in ask(those, "import", name="work", path=str(path), copy=copy)["error"]
     )
-    assert AccountBook(home).all() == {}
+    assert AccountRegistry(home).all() == {}
 
 
 def test_a_login_that_goes_with_another_account_is_not_shared(login: Path, home: Path) -> None:
@@ -357,7 +363,7 @@ def test_a_home_that_is_moved_takes_its_secrets_along(login: Path, home: Path) -
     ask(those, "import", name="own", path=str(login), copy=True)
     ask(those, "import", name="shared", path=str(login))
     elsewhere = home.rename(home.with_name("elsewhere"))
-    specs = AccountBook(elsewhere).all()
+    specs = AccountRegistry(elsewhere).all()
 
     assert specs[WORK].key == f"file:{elsewhere / SECRETS_NAME / 'work.key'}"
     assert specs[AccountId("own")].auth_json == str(elsewhere / SECRETS_NAME / "own.json")
@@ -412,7 +418,7 @@ def test_what_config_toml_took_over_later_can_be_taken_out_of_the_book(home: Pat
 
     removed = ask(those, "remove", name="work")
     assert removed == {"removed": "work", "left": 1, "configured": True}
-    assert AccountBook(home).all() == {}
+    assert AccountRegistry(home).all() == {}
     assert those.pool.get(WORK) is not None
 
 
@@ -431,7 +437,7 @@ def test_a_book_that_is_none_is_named(home: Path) -> None:
     (home / BOOK_NAME).write_text("{")
 
     with pytest.raises(ConfigError, match="move it away"):
-        AccountBook(home)
+        AccountRegistry(home)
 
 
 def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
@@ -439,5 +445,5 @@ def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
     (home / BOOK_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
 
     with pytest.raises(ConfigError) as raised:
-        AccountBook(home)
+        AccountRegistry(home)
     assert "secret-1" not in str(raised.value)

@@ -17,8 +17,8 @@ from trio.testing import MockClock
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
 from proxy.accounts.persistence import open_shelf
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.registry import AccountBook
-from proxy.accounts.route import Routing
+from proxy.accounts.registry import AccountRegistry
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.config.load import Config
@@ -147,7 +147,7 @@ async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:
 async def test_accounts_are_a_matter_of_the_process_that_runs(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    running = replace(runtime(), book=AccountBook(tmp_path))
+    running = replace(runtime(), book=AccountRegistry(tmp_path))
     secret = "sk-secret-one"
     added = await answer(running, {"command": "accounts.add", "name": "work", "secret": secret})
     listed = await answer(running, {"command": "accounts.list"})
@@ -163,8 +163,8 @@ async def test_accounts_are_a_matter_of_the_process_that_runs(
 async def test_what_is_done_to_an_account_is_recorded_and_a_look_is_not(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    pool = AccountPool([account("work")], Routing(), lambda: WALL)
-    running = replace(runtime(), accounts=pool, book=AccountBook(tmp_path))
+    pool = AccountPool([account("work")], RoutingSettings(), lambda: WALL)
+    running = replace(runtime(), accounts=pool, book=AccountRegistry(tmp_path))
     for command in ("accounts.pause", "accounts.list", "accounts.resume"):
         await answer(running, {"command": command, "name": "work"})
     await answer(running, {"command": "accounts.pause", "name": "nobody"})
@@ -179,7 +179,7 @@ async def test_what_is_done_to_an_account_is_recorded_and_a_look_is_not(
 async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockClock) -> None:
     upstream = FakeUpstream()
     upstream.will(Script((b"{}",), headers=JSON))
-    pool = AccountPool([account("work")], Routing(), lambda: WALL)
+    pool = AccountPool([account("work")], RoutingSettings(), lambda: WALL)
     running = replace(runtime(), accounts=pool, upstream=upstream)
     found = await answer(running, {"command": "accounts.test", "name": "work"})
     unknown = await answer(running, {"command": "accounts.test", "name": "other"})
@@ -194,7 +194,7 @@ async def test_an_account_that_is_removed_during_its_checkup_has_no_figures(
 ) -> None:
     upstream = FakeUpstream()
     upstream.will(Script((b"{}",), headers=JSON, before=(5.0,)))
-    pool = AccountPool([account("work")], Routing(), lambda: WALL)
+    pool = AccountPool([account("work")], RoutingSettings(), lambda: WALL)
     running = replace(runtime(), accounts=pool, upstream=upstream)
 
     async def remove() -> None:

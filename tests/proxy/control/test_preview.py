@@ -8,10 +8,10 @@ from trio.testing import MockClock
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import Asked, Claim
-from proxy.accounts.opening import Managed
+from proxy.accounts.claim import AccountRequest, Claim
+from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.view import AccountId
 from proxy.control.preview import preview
 from proxy.ingress.identity import Identity
@@ -20,20 +20,20 @@ from tests.testkit.accounts import account
 from tests.testkit.runtime import NO_BOOK, NO_KEYS, WALL, opener
 
 
-def managed(*accounts: Account) -> Managed:
-    pool = AccountPool(accounts, Routing(), lambda: WALL)
-    return Managed(pool=pool, book=NO_BOOK, opener=opener(), configured=())
+def managed(*accounts: Account) -> ManagedAccounts:
+    pool = AccountPool(accounts, RoutingSettings(), lambda: WALL)
+    return ManagedAccounts(pool=pool, book=NO_BOOK, opener=opener(), configured=())
 
 
-def serve(those: Managed, model: str, *, who: Identity) -> AccountId:
+def serve(those: ManagedAccounts, model: str, *, who: Identity) -> AccountId:
     thread = who.ask(0).thread
     assert thread is not None
-    with those.pool.claim(Asked(thread=ThreadName(thread), model=model)) as claim:
+    with those.pool.claim(AccountRequest(thread=ThreadName(thread), model=model)) as claim:
         assert isinstance(claim, Claim)
         return claim.account.id
 
 
-def ask(those: Managed, keys: KeyRing = NO_KEYS, **asked: Any) -> dict[str, Any]:
+def ask(those: ManagedAccounts, keys: KeyRing = NO_KEYS, **asked: Any) -> dict[str, Any]:
     return preview(those, keys, {"command": "accounts.preview", "thread": "t", **asked})
 
 

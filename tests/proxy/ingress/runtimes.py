@@ -2,9 +2,9 @@
 
 from lifecycle import Admission, Limits
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.config.load import Config
-from proxy.config.settings import Client
+from proxy.config.settings import ClientSettings
 from proxy.journal.journal import Journal
 from proxy.runtime import Runtime
 from tests.testkit.runtime import NO_BOOK, NO_KEYS, opener
@@ -13,15 +13,15 @@ from tests.testkit.upstream import FakeUpstream
 WALL = 1_800_000_000.0
 
 
-def runtime(limits: Limits | None = None, client: Client | None = None) -> Runtime:
+def runtime(limits: Limits | None = None, client: ClientSettings | None = None) -> Runtime:
     limits = limits or Limits()
     return Runtime(
-        config=Config(limits=limits, client=client or Client()),
+        config=Config(limits=limits, client=client or ClientSettings()),
         admission=Admission(limits),
         upstream=FakeUpstream(),
         journal=Journal(),
         keys=NO_KEYS,
-        accounts=AccountPool((), Routing(), lambda: WALL),
+        accounts=AccountPool((), RoutingSettings(), lambda: WALL),
         book=NO_BOOK,
         opener=opener(),
         wall=lambda: WALL,

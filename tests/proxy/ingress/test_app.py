@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from lifecycle import Limits
 from proxy import __version__
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.ingress.asgi import Scope
 from proxy.journal.outcome import Outcome
 from tests.testkit.events import completed, created
@@ -194,7 +194,7 @@ async def test_a_host_that_is_not_ours_is_refused(
 async def test_a_host_and_an_origin_that_are_configured_are_let_in(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    server = Server(hosts=("proxy.lan",), origins=("https://desk.lan",))
+    server = ServerSettings(hosts=("proxy.lan",), origins=("https://desk.lan",))
     bench = Bench(nursery, server=server)
 
     client = bench.get(

@@ -7,11 +7,11 @@ import pytest
 
 from lifecycle import PrincipalId
 from proxy.config.load import Config
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError
-from proxy.ingress.auth import Stranger, caller, may_call
+from proxy.ingress.auth import Unauthenticated, caller, may_call
 from proxy.ingress.identity import LOCAL
-from proxy.keys import KeyRing, Made
+from proxy.keys import IssuedKey, KeyRing
 from proxy.runtime import Runtime, open_runtime
 from tests.proxy.ingress.runtimes import runtime
 
@@ -22,19 +22,19 @@ def ring(tmp_path: Path) -> KeyRing:
 
 
 @pytest.fixture
-def made(ring: KeyRing) -> Made:
+def made(ring: KeyRing) -> IssuedKey:
     return ring.add("one")
 
 
 def serving(ring: KeyRing, host: str = "127.0.0.1") -> Runtime:
     plain = runtime()
-    return replace(plain, keys=ring, config=replace(plain.config, server=Server(host=host)))
+    return replace(plain, keys=ring, config=replace(plain.config, server=ServerSettings(host=host)))
 
 
 def who(ring: KeyRing, *headers: tuple[str, str], host: str = "127.0.0.1") -> str:
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     found = caller(serving(ring, host), pairs)
-    return "a stranger" if isinstance(found, Stranger) else found
+    return "a stranger" if isinstance(found, Unauthenticated) else found
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "LOCALHOST"])
@@ -43,7 +43,7 @@ def test_without_keys_everybody_on_this_machine_is_local(host: str, ring: KeyRin
     assert who(ring, ("x-turnlane-key", "tl_whatever"), host=host) == LOCAL
 
 
-def test_a_key_stands_for_its_principal_wherever_it_is(ring: KeyRing, made: Made) -> None:
+def test_a_key_stands_for_its_principal_wherever_it_is(ring: KeyRing, made: IssuedKey) -> None:
     for name, value in (
         ("x-turnlane-key", made.secret),
         ("x-api-key", made.secret),
@@ -55,7 +55,7 @@ def test_a_key_stands_for_its_principal_wherever_it_is(ring: KeyRing, made: Made
         assert who(ring, (name, value)) == made.key.id, name
 
 
-def test_with_keys_nobody_comes_without_a_good_one(ring: KeyRing, made: Made) -> None:
+def test_with_keys_nobody_comes_without_a_good_one(ring: KeyRing, made: IssuedKey) -> None:
     for headers in (
         (),
         (("x-turnlane-key", ""),),
@@ -70,7 +70,7 @@ def test_with_keys_nobody_comes_without_a_good_one(ring: KeyRing, made: Made) ->
         assert who(ring, *headers) == "a stranger", headers
 
 
-def test_the_first_place_decides(ring: KeyRing, made: Made) -> None:
+def test_the_first_place_decides(ring: KeyRing, made: IssuedKey) -> None:
     good = made.secret
 
     assert (
@@ -81,7 +81,7 @@ def test_the_first_place_decides(ring: KeyRing, made: Made) -> None:
     assert who(ring, ("x-api-key", "tl_bad"), ("x-turnlane-key", good)) == made.key.id
 
 
-def test_a_providers_key_beside_ours_is_nobodys_business(ring: KeyRing, made: Made) -> None:
+def test_a_providers_key_beside_ours_is_nobodys_business(ring: KeyRing, made: IssuedKey) -> None:
     provider = [("authorization", "Bearer sk-provider"), ("x-api-key", "sk-other")]
 
     assert who(ring, *provider, ("x-turnlane-key", made.secret)) == made.key.id
@@ -103,7 +103,7 @@ def test_keys_take_effect_live_in_both_directions(ring: KeyRing) -> None:
 
 
 def test_an_address_open_to_others_stays_shut_without_its_last_key(
-    ring: KeyRing, made: Made
+    ring: KeyRing, made: IssuedKey
 ) -> None:
     ring.revoke(made.key.id)
 
@@ -118,7 +118,7 @@ def test_an_address_open_to_others_stays_shut_without_its_last_key(
 async def test_an_address_open_to_others_does_not_start_without_keys(
     host: str, tmp_path: Path
 ) -> None:
-    config = Config(server=Server(host=host), home=tmp_path)
+    config = Config(server=ServerSettings(host=host), home=tmp_path)
     with pytest.raises(ConfigError, match="needs keys") as raised:
         async with open_runtime(config):
             pass

@@ -8,14 +8,14 @@ import trio
 from trio.testing import MockClock
 
 from lifecycle import Limits
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.keys import KeyRing
 from tests.testkit.asgi import Client, HttpClient
 from tests.testkit.runtime import Bench, Pairs
 from tests.testkit.upstream import Script, answer, failing, rejecting
 
 ORIGIN = "https://app.example"
-SERVER = Server(origins=(ORIGIN,))
+SERVER = ServerSettings(origins=(ORIGIN,))
 FROM_THERE: Pairs = (("origin", ORIGIN),)
 FROM_ELSEWHERE: Pairs = (("origin", "https://evil.example"),)
 ASKED: Pairs = (

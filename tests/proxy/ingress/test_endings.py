@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
 from proxy.journal.outcome import Outcome
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, created, delta, failed, incomplete, sse
 from tests.testkit.runtime import TRANSPORTS, Bench, Transport
@@ -43,7 +43,7 @@ async def test_a_completed_turn_is_streamed_and_recorded_with_its_tokens(
     assert client.types == ["response.created", "response.output_text.delta", "response.completed"]
     assert client.complete is (transport == "http")
     assert record.outcome is Outcome.COMPLETED
-    assert record.usage == Usage(input_tokens=100, cached_tokens=80, output_tokens=7)
+    assert record.usage == TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7)
     assert (record.transport, record.attempts, record.status) == (transport, 1, 200)
     assert record.model == "gpt-5.5"
 

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.journal.outcome import Outcome
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 from tests.testkit.events import completed, created, delta, failed, post
 from tests.testkit.runtime import TRANSPORTS, Bench, Transport
 from tests.testkit.upstream import JSON, Script, streaming
@@ -95,7 +95,7 @@ async def test_a_client_that_closes_on_the_byte_after_the_end_has_completed_with
 
     assert bench.at_rest
     assert bench.outcomes == [Outcome.COMPLETED]
-    assert bench.records[0].usage == Usage(input_tokens=100, cached_tokens=80, output_tokens=7)
+    assert bench.records[0].usage == TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7)
 
 
 @both

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.config.settings import Client as ClientSettings
+from proxy.config.settings import ClientSettings
 from proxy.journal.outcome import Outcome
 from tests.testkit.asgi import HttpClient
 from tests.testkit.events import completed, created, post

@@ -4,14 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.ingress.origin import foreign
 
-SERVER = Server(hosts=("Desk.example",), origins=("https://app.example", "http://localhost:3000"))
+SERVER = ServerSettings(
+    hosts=("Desk.example",), origins=("https://app.example", "http://localhost:3000")
+)
 HERE = "127.0.0.1:10110"
 
 
-def problem(host: str | None, origin: str | None = None, server: Server = SERVER) -> str | None:
+def problem(
+    host: str | None, origin: str | None = None, server: ServerSettings = SERVER
+) -> str | None:
     headers = [(b"accept", b"*/*")]
     if host is not None:
         headers.append((b"host", host.encode("latin-1")))
@@ -70,7 +74,7 @@ def test_any_other_host_may_be_a_page_that_was_rebound_to_us(host: str | None) -
 
 
 def test_the_address_it_listens_on_is_its_own_name() -> None:
-    server = Server(host="10.1.2.3")
+    server = ServerSettings(host="10.1.2.3")
 
     assert problem("10.1.2.3:10110", server=server) is None
     assert problem("10.1.2.4:10110", server=server) is not None
@@ -136,7 +140,7 @@ def test_nothing_strange_passes_and_nothing_strange_breaks(
     host: bytes, origin: bytes | None
 ) -> None:
     headers = [(b"host", host)] + ([] if origin is None else [(b"origin", origin)])
-    said = foreign(headers, Server())
+    said = foreign(headers, ServerSettings())
 
     assert said is not None or host.strip().lower().startswith((b"localhost", b"127.", b"[::1"))
     assert said is None or len(said) < 1000

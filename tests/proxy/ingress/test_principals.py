@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import PrincipalId
 from proxy.journal.outcome import Outcome
-from proxy.keys import KeyRing, Made
+from proxy.keys import IssuedKey, KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, create, created, message
 from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
@@ -24,16 +24,18 @@ def ring(tmp_path: Path) -> KeyRing:
 
 
 @pytest.fixture
-def made(ring: KeyRing) -> Made:
+def made(ring: KeyRing) -> IssuedKey:
     return ring.add("one")
 
 
 @pytest.fixture
-def bench(nursery: trio.Nursery, autojump_clock: MockClock, ring: KeyRing, made: Made) -> Bench:
+def bench(
+    nursery: trio.Nursery, autojump_clock: MockClock, ring: KeyRing, made: IssuedKey
+) -> Bench:
     return Bench(nursery, keys=ring)
 
 
-def key(made: Made) -> tuple[str, str]:
+def key(made: IssuedKey) -> tuple[str, str]:
     return ("x-turnlane-key", made.secret)
 
 
@@ -69,7 +71,7 @@ PLACES = ("x-turnlane-key", "x-api-key", "authorization")
 @pytest.mark.parametrize("place", PLACES[:2])
 @both
 async def test_no_key_travels_upstream_and_the_providers_own_does(
-    place: str, transport: Transport, bench: Bench, made: Made
+    place: str, transport: Transport, bench: Bench, made: IssuedKey
 ) -> None:
     bench.upstream.will(answer())
     headers = [(place, made.secret), ("authorization", "Bearer sk-provider")]
@@ -90,7 +92,7 @@ async def test_no_key_travels_upstream_and_the_providers_own_does(
 @pytest.mark.parametrize("scheme", ["Bearer ", "bearer   ", "Bearer\t", ""])
 @both
 async def test_a_key_where_the_providers_belongs_is_no_credential(
-    scheme: str, transport: Transport, bench: Bench, made: Made
+    scheme: str, transport: Transport, bench: Bench, made: IssuedKey
 ) -> None:
     client = await answered(ask(bench, transport, [("authorization", scheme + made.secret)]))
 
@@ -118,7 +120,7 @@ async def test_only_whoever_watches_the_process_comes_without_a_key(
     assert (client.status == 401) == needs_a_key
 
 
-async def test_the_status_is_for_everybody_who_has_a_key(bench: Bench, made: Made) -> None:
+async def test_the_status_is_for_everybody_who_has_a_key(bench: Bench, made: IssuedKey) -> None:
     client = await answered(bench.get("/status", headers=[key(made)]))
 
     assert client.status == 200
@@ -127,7 +129,7 @@ async def test_the_status_is_for_everybody_who_has_a_key(bench: Bench, made: Mad
 
 @both
 async def test_callers_that_say_the_same_do_not_meet(
-    transport: Transport, bench: Bench, ring: KeyRing, made: Made
+    transport: Transport, bench: Bench, ring: KeyRing, made: IssuedKey
 ) -> None:
     other = ring.add("other")
     bench.upstream.will(*(streaming(created(), trio.Event()) for _ in range(2)))
@@ -143,7 +145,7 @@ async def test_callers_that_say_the_same_do_not_meet(
 
 
 async def test_nobody_continues_the_response_of_somebody_else(
-    bench: Bench, ring: KeyRing, made: Made
+    bench: Bench, ring: KeyRing, made: IssuedKey
 ) -> None:
     other = ring.add("other")
     bench.upstream.will(answer("resp_1"))
@@ -159,7 +161,7 @@ async def test_nobody_continues_the_response_of_somebody_else(
 
 
 async def test_a_revoked_key_ends_at_its_next_frame(
-    bench: Bench, ring: KeyRing, made: Made
+    bench: Bench, ring: KeyRing, made: IssuedKey
 ) -> None:
     ring.add("other")
     bench.upstream.will(streaming(created(), trio.Event()))
@@ -195,7 +197,7 @@ async def test_who_came_before_there_were_keys_ends_at_its_next_frame_too(
 
 
 async def test_a_running_turn_of_a_revoked_key_may_end(
-    bench: Bench, ring: KeyRing, made: Made
+    bench: Bench, ring: KeyRing, made: IssuedKey
 ) -> None:
     gate = trio.Event()
     bench.upstream.will(streaming(created(), gate, completed()))

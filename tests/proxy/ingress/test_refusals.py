@@ -8,10 +8,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from lifecycle import Limits, Refusal, WorkflowLimits
-from proxy.config.settings import Client
+from lifecycle import AdmissionReason, Limits, WorkflowLimits
+from proxy.config.settings import ClientSettings
 from proxy.ingress import refusals as reasons
-from proxy.ingress.replies import No, frame_form, http_form
+from proxy.ingress.replies import ErrorReply, frame_form, http_form
 from proxy.turn.ended import SpentQuota
 from tests.proxy.ingress.runtimes import runtime
 from tests.testkit.runtime import TRANSPORTS, Transport
@@ -28,7 +28,7 @@ LIMITS = Limits(
         turns=6, kept=2, children=17, sends=19, sends_kept=4, window_seconds=90, roots=23
     ),
 )
-CLIENT = Client(body_bytes=3 * MIB, body_silent_seconds=4, body_seconds=9)
+CLIENT = ClientSettings(body_bytes=3 * MIB, body_silent_seconds=4, body_seconds=9)
 LOCALLY = "turnlane refused this locally and asked no provider: "
 
 
@@ -113,7 +113,7 @@ def refused(
     detail: str = "the detail",
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
-) -> No:
+) -> ErrorReply:
     return reasons.refusal(
         runtime(LIMITS, CLIENT),
         reason,
@@ -131,7 +131,7 @@ def json(data: bytes) -> Any:
 
 def test_the_table_is_whole() -> None:
     assert set(TABLE) | {"draining"} == set(reasons._RULES)
-    assert {refusal.value for refusal in Refusal} <= set(TABLE) | {"draining"}
+    assert {refusal.value for refusal in AdmissionReason} <= set(TABLE) | {"draining"}
 
 
 @ROWS

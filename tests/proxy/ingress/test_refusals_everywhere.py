@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
-from proxy.config.settings import Client as ClientSettings
+from proxy.config.settings import ClientSettings
 from proxy.keys import KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import create, created, post

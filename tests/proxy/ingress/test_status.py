@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from lifecycle import Ask, LaneId, Limits, PrincipalId
 from proxy import __version__
 from proxy.accounts.pool import AccountPool
-from proxy.accounts.route import Routing
+from proxy.accounts.route import RoutingSettings
 from proxy.ingress.status import status
 from tests.proxy.ingress.runtimes import WALL, runtime
 from tests.testkit.accounts import account
@@ -72,7 +72,7 @@ async def test_accounts_are_shown_with_what_all_of_them_did_in_the_last_hour(
     one.tally.tokens(WALL, 90, 10)
     other.tally.turn(WALL, cold=False)
     other.tally.tokens(WALL, 5, 5)
-    pool = AccountPool([one, other], Routing(), lambda: WALL)
+    pool = AccountPool([one, other], RoutingSettings(), lambda: WALL)
     document = status(replace(runtime(), accounts=pool))
 
     assert [(each["id"], each["score"]) for each in document["accounts"]] == [

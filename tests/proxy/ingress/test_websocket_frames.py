@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from proxy.ingress.refusals import refusal_of
-from proxy.ingress.replies import No
+from proxy.ingress.replies import ErrorReply
 from proxy.ingress.websocket_frames import FILLER, frames_of
 from proxy.journal.outcome import Outcome
 from proxy.responses.sse import Batch, Event, event_from
@@ -37,7 +37,7 @@ def frames(
         ended=ended,
     )
 
-    def in_words(no: Ended) -> No:
+    def in_words(no: Ended) -> ErrorReply:
         return refusal_of(runtime(), no, codex=codex, transport="websocket")
 
     return frames_of(taken, in_words, WALL)

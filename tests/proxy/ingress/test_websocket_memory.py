@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.config.settings import Client as ClientSettings
+from proxy.config.settings import ClientSettings
 from proxy.journal.outcome import Outcome
 from tests.testkit.events import completed, create, created, message
 from tests.testkit.runtime import Bench

@@ -21,7 +21,7 @@ from proxy.journal.journal import (
 from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 
 PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
 
@@ -36,7 +36,7 @@ def journal() -> Journal:
 
 
 def test_a_record_is_kept_as_it_was_noted(journal: Journal) -> None:
-    noted = record(model="gpt-5.5", lane="0" * 32, total_ms=12.5, usage=Usage(input_tokens=3))
+    noted = record(model="gpt-5.5", lane="0" * 32, total_ms=12.5, usage=TokenUsage(input_tokens=3))
     journal.record(noted)
 
     assert list(journal.recent) == [noted]
@@ -99,7 +99,7 @@ def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> 
                 model="gpt-5.5",
                 lane="0123456789abcdef" * 2,
                 total_ms=1234.5,
-                usage=Usage(input_tokens=100, cached_tokens=0, output_tokens=7),
+                usage=TokenUsage(input_tokens=100, cached_tokens=0, output_tokens=7),
             ),
             "websocket completed gpt-5.5 01234567 1234 ms, tokens in 100, cached 0, out 7",
         ),

@@ -23,7 +23,7 @@ from proxy.journal.store import (
     newest,
     open_store,
 )
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 
 WALL = 1_800_000_000.0
 DAY = 86_400.0
@@ -43,7 +43,7 @@ WHOLE = TurnRecord(
     refusal="lane_busy",
     first_event_ms=0.5,
     total_ms=12.25,
-    usage=Usage(input_tokens=3, cached_tokens=0, output_tokens=None),
+    usage=TokenUsage(input_tokens=3, cached_tokens=0, output_tokens=None),
     bytes_up=7,
     bytes_down=9,
 )
@@ -109,9 +109,9 @@ def test_a_start_forgets_what_has_grown_too_old_meanwhile(store: Store, tmp_path
 
 
 def test_a_count_beyond_all_measure_is_unknown(store: Store, tmp_path: Path) -> None:
-    store.append([replace(PLAIN, usage=Usage(input_tokens=2**63, output_tokens=2**63 - 1))])
+    store.append([replace(PLAIN, usage=TokenUsage(input_tokens=2**63, output_tokens=2**63 - 1))])
 
-    assert read(tmp_path)[0].usage == Usage(input_tokens=None, output_tokens=2**63 - 1)
+    assert read(tmp_path)[0].usage == TokenUsage(input_tokens=None, output_tokens=2**63 - 1)
 
 
 def test_the_journal_is_its_owners_alone(store: Store, tmp_path: Path) -> None:

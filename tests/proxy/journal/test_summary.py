@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
-from proxy.journal.summary import HOUR_SECONDS, LastHour, Past, Refusal, past, summed
-from proxy.responses.events import Usage
+from proxy.journal.summary import HOUR_SECONDS, LastHour, Past, RefusalCount, past, summed
+from proxy.responses.events import TokenUsage
 
 NOW = 1_800_000_000.0
 TURN = TurnRecord(
@@ -24,7 +24,7 @@ REFUSED = replace(TURN, outcome=Outcome.REFUSED, refusal="lane_busy")
 
 
 def counted(cached: int | None, fresh: int | None) -> TurnRecord:
-    return replace(TURN, usage=Usage(input_tokens=fresh, cached_tokens=cached))
+    return replace(TURN, usage=TokenUsage(input_tokens=fresh, cached_tokens=cached))
 
 
 def test_without_records_nothing_is_claimed() -> None:
@@ -75,8 +75,8 @@ def test_a_refusal_is_no_turn_and_the_newest_reason_comes_first() -> None:
 
     assert summed(records, NOW) == LastHour(
         refusals=(
-            Refusal(reason="lane_busy", times=2, last=NOW - 10),
-            Refusal(reason="draining", times=1, last=NOW - 20),
+            RefusalCount(reason="lane_busy", times=2, last=NOW - 10),
+            RefusalCount(reason="draining", times=1, last=NOW - 20),
         )
     )
 

@@ -12,11 +12,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.codex.connect import connect
-from proxy.codex.place import Place
+from proxy.codex.place import Environment
 from proxy.codex.saved import read_note
 from proxy.codex.while_serving import HEIR_NAME
 from proxy.config.load import Config
-from proxy.config.settings import Server, UpstreamSettings
+from proxy.config.settings import ServerSettings, UpstreamSettings
 from proxy.control.socket import bind_unix
 from proxy.errors import ConfigError, HomeTaken
 from proxy.home.draining import drains
@@ -27,7 +27,7 @@ from proxy.process.handover import (
     REFUSED,
     TAKE_OVER,
     WORD_BYTES,
-    Peer,
+    OtherProcess,
     ask_for_offer,
     released,
     wait_next,
@@ -42,7 +42,7 @@ TAKING_OVER = Launch(take_over=True)
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     upstream = UpstreamSettings(url="http://127.0.0.1:1/v1")
-    return Config(home=tmp_path / "home", server=Server(port=0), upstream=upstream)
+    return Config(home=tmp_path / "home", server=ServerSettings(port=0), upstream=upstream)
 
 
 async def hand_over(seat: Seat, said: list[bool], reason: str | None = None) -> None:
@@ -84,8 +84,8 @@ async def test_codex_stays_connected_while_the_home_passes_to_one_that_connects_
 ) -> None:
     homes = Homes(config.home.parent)
     homes.codex.mkdir()
-    mine = Place(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
-    other = Place(home=config.home, environment={"CODEX_HOME": str(homes.root / "other")})
+    mine = Environment(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
+    other = Environment(home=config.home, environment={"CODEX_HOME": str(homes.root / "other")})
     following = {"connects": mine, "does not": None, "connects another": other}[codex]
     async with open_seat(config, Launch(), mine) as first:
         connect(mine.files, mine.home, mine.config, URL, lambda: WALL)
@@ -107,7 +107,7 @@ async def test_codex_stays_connected_while_the_home_passes_to_one_that_connects_
 async def test_an_heir_that_has_ended_since_is_none(config: Config) -> None:
     homes = Homes(config.home.parent)
     homes.codex.mkdir()
-    mine = Place(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
+    mine = Environment(home=config.home, environment={"CODEX_HOME": str(homes.codex)})
     async with open_seat(config, Launch(), mine):
         connect(mine.files, mine.home, mine.config, URL, lambda: WALL)
         (config.home / HEIR_NAME).write_text(f'[{2**22 + 1},"{mine.config}"]')
@@ -158,7 +158,7 @@ async def test_whoever_does_not_know_the_words_is_sent_away_and_others_are_heard
         await wait_all_tasks_blocked()
         sock = trio.socket.socket(socket.AF_UNIX)
         await sock.connect(str(config.home / HANDOVER_NAME))
-        with Peer(sock) as stranger:
+        with OtherProcess(sock) as stranger:
             await stranger.say(b"good morning\n")
             assert await stranger.hear(SECONDS) == (b"", None)
         offer = await ask_for_offer(first.control, only_if_draining=True)
@@ -270,7 +270,7 @@ async def test_what_is_no_offer_is_none(
         with bind_unix(str(tmp_path / HANDOVER_NAME)) as door:
             task.set()
             sock, _ = await door.accept()
-            with Peer(sock) as peer:
+            with OtherProcess(sock) as peer:
                 assert await peer.hear(SECONDS) == (TAKE_OVER, None)
                 await peer.say(answer)
 
@@ -284,7 +284,7 @@ async def test_what_is_no_offer_is_none(
 
 async def test_a_socket_that_comes_with_half_a_word_is_closed() -> None:
     ours, theirs = trio.socket.socketpair(socket.AF_UNIX)
-    with socket.socket() as passed, Peer(ours) as one, Peer(theirs) as other:
+    with socket.socket() as passed, OtherProcess(ours) as one, OtherProcess(theirs) as other:
         await one.say(b"half", passed.fileno())
         one.close()
         word, found = await other.hear(SECONDS)
@@ -294,13 +294,13 @@ async def test_a_socket_that_comes_with_half_a_word_is_closed() -> None:
 
 async def test_a_peer_that_says_nothing_is_given_up() -> None:
     ours, theirs = trio.socket.socketpair(socket.AF_UNIX)
-    with Peer(ours) as one, Peer(theirs):
+    with OtherProcess(ours) as one, OtherProcess(theirs):
         assert await one.hear(0.01) == (b"", None)
 
 
 async def test_a_peer_that_is_gone_can_be_spoken_to() -> None:
     ours, theirs = trio.socket.socketpair(socket.AF_UNIX)
-    with Peer(ours) as one:
+    with OtherProcess(ours) as one:
         theirs.close()
         await one.say(REFUSED)
         assert await one.hear(SECONDS) == (b"", None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proxy.responses.events import (
     UNKNOWN_USAGE,
-    Usage,
+    TokenUsage,
     complete_usage,
     error_status,
     interrupted,
@@ -83,23 +83,23 @@ def test_a_complete_usage_passes_as_it_came() -> None:
     passed, said = complete_usage(event)
 
     assert passed is event
-    assert said == Usage(input_tokens=100, cached_tokens=80, output_tokens=7)
+    assert said == TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7)
 
 
 @pytest.mark.parametrize(
     ("usage", "filled", "said"),
     [
         ({}, {}, UNKNOWN_USAGE),
-        ({"input_tokens": 9}, {"input_tokens": 9, "total_tokens": 9}, Usage(input_tokens=9)),
+        ({"input_tokens": 9}, {"input_tokens": 9, "total_tokens": 9}, TokenUsage(input_tokens=9)),
         (
             {"input_tokens": 9, "output_tokens": 4, "cost": 0.5},
             {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13, "cost": 0.5},
-            Usage(input_tokens=9, output_tokens=4),
+            TokenUsage(input_tokens=9, output_tokens=4),
         ),
         (
             {"input_tokens": 9, "output_tokens": 4, "total_tokens": 20},
             {"input_tokens": 9, "output_tokens": 4, "total_tokens": 20},
-            Usage(input_tokens=9, output_tokens=4),
+            TokenUsage(input_tokens=9, output_tokens=4),
         ),
         (
             {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 3}},
@@ -108,12 +108,12 @@ def test_a_complete_usage_passes_as_it_came() -> None:
                 "total_tokens": 9,
                 "input_tokens_details": {"cached_tokens": 3},
             },
-            Usage(input_tokens=9, cached_tokens=3),
+            TokenUsage(input_tokens=9, cached_tokens=3),
         ),
         (
             {**COMPLETE, "output_tokens_details": {"more": 2}},
             {**COMPLETE, "output_tokens_details": {"more": 2, "reasoning_tokens": 0}},
-            Usage(input_tokens=100, cached_tokens=80, output_tokens=7),
+            TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7),
         ),
         (
             {**COMPLETE, "input_tokens_details": None, "output_tokens": None},
@@ -122,22 +122,22 @@ def test_a_complete_usage_passes_as_it_came() -> None:
                 "input_tokens_details": {"cached_tokens": 0},
                 "output_tokens": 0,
             },
-            Usage(input_tokens=100),
+            TokenUsage(input_tokens=100),
         ),
         (
             {**COMPLETE, "input_tokens": True, "output_tokens": "7"},
             {**COMPLETE, "input_tokens": 0, "output_tokens": 0},
-            Usage(cached_tokens=80),
+            TokenUsage(cached_tokens=80),
         ),
         (
             {"input_tokens": 0, "output_tokens": 0, "input_tokens_details": {"cached_tokens": 0}},
             {},
-            Usage(input_tokens=0, cached_tokens=0, output_tokens=0),
+            TokenUsage(input_tokens=0, cached_tokens=0, output_tokens=0),
         ),
     ],
 )
 def test_a_partial_usage_is_completed_with_noughts_and_what_is_unknown_stays_unknown(
-    usage: dict[str, Any], filled: dict[str, Any], said: Usage
+    usage: dict[str, Any], filled: dict[str, Any], said: TokenUsage
 ) -> None:
     nought = {
         "input_tokens": 0,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.headers import Headers, find, retry_after
+from proxy.headers import HeaderList, find, retry_after
 from proxy.responses.forwarding import (
     downward,
     metadata_event,
@@ -83,7 +83,7 @@ def test_what_is_not_listed_does_not_go_up(name: bytes) -> None:
 
 
 @given(st.lists(st.tuples(NAMES, st.binary(max_size=8))))
-def test_nothing_else_goes_up(headers: Headers) -> None:
+def test_nothing_else_goes_up(headers: HeaderList) -> None:
     made = upward([])
 
     assert all(may_go_up(name) for name, _ in upward(headers))
@@ -107,7 +107,7 @@ def test_the_upstream_is_asked_for_what_can_be_passed_on(streamed: bool, accept:
 
 # Up, from a frame.
 
-HANDSHAKE: Headers = [
+HANDSHAKE: HeaderList = [
     (b"authorization", b"Bearer of the client"),
     (b"openai-beta", b"responses_websockets=2026-02-06"),
     (b"originator", b"codex_exec"),
@@ -142,7 +142,7 @@ WHOLE: Mapping[str, str] = {
 }
 
 
-def from_frame(metadata: Mapping[str, str], headers: Headers = HANDSHAKE) -> dict[bytes, bytes]:
+def from_frame(metadata: Mapping[str, str], headers: HeaderList = HANDSHAKE) -> dict[bytes, bytes]:
     up = upward_from_frame(headers, metadata)
     assert len(dict(up)) == len(up), "no header twice"
     return dict(up)
@@ -259,7 +259,7 @@ def test_what_is_not_listed_does_not_go_down(name: bytes) -> None:
 
 
 @given(st.lists(st.tuples(NAMES, st.binary(max_size=8))))
-def test_nothing_else_goes_down(headers: Headers) -> None:
+def test_nothing_else_goes_down(headers: HeaderList) -> None:
     assert downward(headers) == [(name, value) for name, value in headers if may_go_down(name)]
 
 
@@ -402,7 +402,7 @@ WORDS = (
     ),
     st.sampled_from([429, 503]),
 )
-def test_whatever_the_upstream_advises_is_survived(headers: Headers, status: int) -> None:
+def test_whatever_the_upstream_advises_is_survived(headers: HeaderList, status: int) -> None:
     advised = retry_after(headers, status, WALL)
 
     assert advised is None or (isinstance(advised, int) and advised >= 1)
@@ -430,7 +430,7 @@ def test_turn_state_and_model_become_response_metadata() -> None:
 
 
 @pytest.mark.parametrize("headers", [[], [(b"x-codex-turn-state", b"")], [(b"etag", b"1")]])
-def test_without_either_there_is_no_such_event(headers: Headers) -> None:
+def test_without_either_there_is_no_such_event(headers: HeaderList) -> None:
     assert metadata_event(headers) is None
 
 
@@ -501,5 +501,5 @@ def test_limits_become_codex_rate_limits(headers: Mapping[str, str], event: obje
 @pytest.mark.parametrize(
     "headers", [[], [(b"x-codex-plan-type", b"pro")], [(b"x-codex-primary-used-percent", b"nan")]]
 )
-def test_without_a_window_there_is_no_such_event(headers: Headers) -> None:
+def test_without_a_window_there_is_no_such_event(headers: HeaderList) -> None:
     assert rate_limits_event(headers) is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.responses.frames import post_body
-from proxy.responses.transcript import Said, Transcript, continued, said
+from proxy.responses.transcript import OutputItem, Transcript, continued, output_item_of
 
 Item = dict[str, Any]
 
@@ -42,7 +42,7 @@ def transcript(*output: Item, items: tuple[bytes, ...] = ()) -> Transcript:
     return Transcript(
         response_id="resp_1",
         items=items,
-        output=tuple(said(msgspec.json.encode(item)) for item in output),
+        output=tuple(output_item_of(msgspec.json.encode(item)) for item in output),
     )
 
 
@@ -61,7 +61,10 @@ def test_an_increment_follows_the_input_and_the_output_before_it() -> None:
     before = Transcript(
         response_id="resp_1",
         items=(b'{"in":  1}', b'{"in" : 2}'),
-        output=(said(b'{ "type":"reasoning" }'), said(b'{"type":"message", "x":1.0}')),
+        output=(
+            output_item_of(b'{ "type":"reasoning" }'),
+            output_item_of(b'{"type":"message", "x":1.0}'),
+        ),
     )
 
     assert continued(before, b'{"new":  3}') == (
@@ -74,9 +77,9 @@ def test_an_increment_follows_the_input_and_the_output_before_it() -> None:
 
 
 def test_an_increment_without_items_adds_nothing() -> None:
-    before = transcript(message("said"), call("unanswered"), items=(b"1",))
+    before = transcript(message("output_item_of"), call("unanswered"), items=(b"1",))
 
-    assert whole(continued(before, b"")) == [1, message("said")]
+    assert whole(continued(before, b"")) == [1, message("output_item_of")]
 
 
 @pytest.mark.parametrize(("kind", "answer"), PAIRS.items())
@@ -135,8 +138,8 @@ def test_a_search_that_the_client_is_to_answer_waits_for_it() -> None:
     ],
 )
 def test_what_is_no_call_of_the_client_is_kept(item: bytes) -> None:
-    assert said(item) == Said(item, None)
-    assert continued(replace(transcript(), output=(said(item),)), b"1") == (item, b"1")
+    assert output_item_of(item) == OutputItem(item, None)
+    assert continued(replace(transcript(), output=(output_item_of(item),)), b"1") == (item, b"1")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,9 @@ def test_the_ids_of_a_call_may_be_written_in_two_ways() -> None:
 
 def test_the_size_is_that_of_all_bytes_held() -> None:
     before = Transcript(
-        response_id="resp_1", items=(b"12", b"345"), output=(Said(b"6789", None), Said(b"0", "1"))
+        response_id="resp_1",
+        items=(b"12", b"345"),
+        output=(OutputItem(b"6789", None), OutputItem(b"0", "1")),
     )
 
     assert before.size == 10

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from proxy.config.load import Config
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
 from proxy.server.listener import adopt, fits, listen, moved_to, url
 
@@ -32,7 +32,7 @@ def test_a_socket_fits_if_it_listens_where_the_configuration_says(
 ) -> None:
     with socket.create_server((HOST, 0)) as listening:
         its_port = listening.getsockname()[1]
-        server = Server(host=host, port=its_port if port is None else port)
+        server = ServerSettings(host=host, port=its_port if port is None else port)
 
         assert fits(listening, server) is expected
 
@@ -50,7 +50,7 @@ async def test_who_serves_on_a_passed_socket_is_judged_by_its_address() -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "256.0.0.1"])
 def test_an_address_that_is_none_here_is_blamed_on_the_host(host: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        listen(Server(host=host, port=0))
+        listen(ServerSettings(host=host, port=0))
 
     assert caught.value.key == "server.host"
 
@@ -59,4 +59,4 @@ def test_a_taken_port_is_told_from_other_troubles() -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=rf"^server\.port: cannot listen on {HOST}:{port}: "):
-            listen(Server(host=HOST, port=port))
+            listen(ServerSettings(host=HOST, port=port))

@@ -15,7 +15,7 @@ from wsproto.connection import Connection
 from wsproto.events import TextMessage
 
 from proxy.server.listener import ACCEPT_AGAIN_SECONDS, next_stream
-from proxy.server.stream import Wire, text_frames
+from proxy.server.stream import ClientStream, text_frames
 
 STALL_SECONDS = 30.0
 
@@ -121,8 +121,8 @@ class Peer:
         self.closed = True
 
 
-def wired(peer: Peer) -> Wire:
-    return Wire(cast(trio.SocketStream, peer), STALL_SECONDS, peer.attempt)
+def wired(peer: Peer) -> ClientStream:
+    return ClientStream(cast(trio.SocketStream, peer), STALL_SECONDS, peer.attempt)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_closing_closes_the_stream() -> None:
     ids=["hung up", "reset", "shut by us"],
 )
 async def test_reading_on_ends_with_the_peer(
-    end: Callable[[Peer, Wire], None], nursery: trio.Nursery
+    end: Callable[[Peer, ClientStream], None], nursery: trio.Nursery
 ) -> None:
     peer = Peer()
     wire = wired(peer)

@@ -25,7 +25,7 @@ from proxy.cli.service import (
     warn_of_missing,
 )
 from proxy.config.load import Config, load
-from proxy.config.settings import Server
+from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError
 from proxy.service.systemd import Systemd, describe, missing_variables, run_command, units_folder
 from proxy.service.units import MARK, Service, launchd_plist, systemd_units
@@ -128,7 +128,7 @@ def test_the_plist_can_be_read_and_restarts_on_failure() -> None:
 
 
 def test_a_service_is_told_where_everything_is(tmp_path: Path) -> None:
-    config = Config(home=tmp_path / "home", server=Server(host="localhost", port=7))
+    config = Config(home=tmp_path / "home", server=ServerSettings(host="localhost", port=7))
     environment = {"TURNLANE_UPSTREAM": "http://127.0.0.1:1/v1", "SECRET": "x"}
     service = describe(config, tmp_path / "t.toml", environment, "/bin/python")
 
@@ -143,9 +143,12 @@ def test_a_service_is_told_where_everything_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("server", "key"),
-    [(Server(port=0), "server.port"), (Server(host="example.invalid"), "server.host")],
+    [
+        (ServerSettings(port=0), "server.port"),
+        (ServerSettings(host="example.invalid"), "server.host"),
+    ],
 )
-def test_an_address_that_systemd_cannot_keep_is_refused(server: Server, key: str) -> None:
+def test_an_address_that_systemd_cannot_keep_is_refused(server: ServerSettings, key: str) -> None:
     with pytest.raises(ConfigError) as raised:
         describe(Config(server=server), None, {}, "/bin/python")
 

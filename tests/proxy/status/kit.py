@@ -16,11 +16,11 @@ from rich.console import Console
 
 from proxy import __version__
 from proxy.codex.adoption import Adoption, State
-from proxy.codex.destination import Course, Way
+from proxy.codex.destination import Course, Destination
 from proxy.config.load import load
 from proxy.home.lock import CONTROL_NAME
 from proxy.journal.summary import LastHour
-from proxy.status.finding import Finding, Level, Patient
+from proxy.status.finding import CheckContext, Finding, Level
 from proxy.status.overview import Overview
 from proxy.status.processes import Neighbour
 from proxy.status.reachability import Reached
@@ -29,7 +29,7 @@ from proxy.status.render import screen
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 URL = "http://127.0.0.1:10110"
 ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process is younger than the routing")
-HERE = Course(way=Way.HERE, said="goes through turnlane")
+HERE = Course(way=Destination.HERE, said="goes through turnlane")
 RUNNING: Mapping[str, Any] = {
     "service": "turnlane",
     "version": __version__,
@@ -84,7 +84,7 @@ def rendered(overview: Overview, columns: int = 80, blocks: str = "▇▁") -> l
     return [line.rstrip() for line in output.getvalue().splitlines()]
 
 
-def patient(home: Path, **changes: Any) -> Patient:
+def patient(home: Path, **changes: Any) -> CheckContext:
     """Nothing is wrong with it: a turnlane serves, alone, with an upstream that answers."""
     plain: dict[str, Any] = {
         "home": home,
@@ -97,7 +97,7 @@ def patient(home: Path, **changes: Any) -> Patient:
         "neighbours": lambda: [Neighbour(pid=7)],
         "reach": lambda _url: Reached(seconds=0.1, clock_off_seconds=0.0),
     }
-    return Patient(**{**plain, **changes})
+    return CheckContext(**{**plain, **changes})
 
 
 def bad(findings: Iterator[Finding], about: str) -> list[tuple[Level, str, str | None]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from proxy.accounts.statistics import AccountStatistics
-from proxy.accounts.tally import LastHour
+from proxy.accounts.tally import AccountHour
 from proxy.accounts.view import AccountId, Standing, Window
 from proxy.status.account_table import account_table, clock_of, length, span
 
@@ -31,7 +31,7 @@ def statistics(
     plan: str | None = "pro",
     resets_at: float | None = None,
     cooling: tuple[str, ...] = (),
-    hour: LastHour | None = None,
+    hour: AccountHour | None = None,
     running: int = 0,
 ) -> AccountStatistics:
     return AccountStatistics(
@@ -45,7 +45,7 @@ def statistics(
         cooling_models=cooling,
         in_flight=running,
         bindings=14,
-        last_hour=hour or LastHour(),
+        last_hour=hour or AccountHour(),
     )
 
 
@@ -55,7 +55,7 @@ WORK = statistics(
     window("primary", 84, HOUR, 300),
     window("secondary", 12, 5 * DAY, 10_080),
     cooling=("gpt-5-mini",),
-    hour=LastHour(turns=120, cold_starts=3, cached_tokens=92, uncached_tokens=8),
+    hour=AccountHour(turns=120, cold_starts=3, cached_tokens=92, uncached_tokens=8),
     running=2,
 )
 SPENT = statistics(
@@ -174,7 +174,7 @@ def test_no_line_is_longer_than_the_terminal(used: float, names: list[str], colu
             window("primary", used, 3 * DAY, 300),
             resets_at=NOW + 3 * DAY,
             cooling=("gpt-5-codex-mini-long",),
-            hour=LastHour(turns=99_999, cached_tokens=1),
+            hour=AccountHour(turns=99_999, cached_tokens=1),
             running=256,
         )
         for name in names

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounts.registry import AccountBook
+from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
-from proxy.codex.adoption import Adoption, Client, State
-from proxy.codex.destination import Course, Way
+from proxy.codex.adoption import Adoption, CodexProcess, State
+from proxy.codex.destination import Course, Destination
 from proxy.codex.saved import NOTE_NAME
 from proxy.config.load import load
 from proxy.errors import ConfigError
 from proxy.status.external_checks import CLOCK_SECONDS, outside
-from proxy.status.finding import Level, Patient
+from proxy.status.finding import CheckContext, Level
 from proxy.status.processes import Neighbour
 from proxy.status.reachability import Reached
 from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
 from tests.proxy.status.kit import RUNNING, bad, patient, seen
 
-OLD = Client(pid=41, kind="cli", started=1.0)
+OLD = CodexProcess(pid=41, kind="cli", started=1.0)
 BROKEN = ConfigError("server.port", "must be a number")
 
 
@@ -127,15 +127,15 @@ def test_each_state_of_codex_has_what_mends_it(
 @pytest.mark.parametrize(
     ("way", "level"),
     [
-        (Way.NO_KEY, Level.WRONG),
-        (Way.NOBODY, Level.WRONG),
-        (Way.ANOTHER, Level.WARNING),
-        (Way.ELSEWHERE, Level.WARNING),
+        (Destination.NO_KEY, Level.WRONG),
+        (Destination.NOBODY, Level.WRONG),
+        (Destination.ANOTHER, Level.WARNING),
+        (Destination.ELSEWHERE, Level.WARNING),
     ],
 )
 @pytest.mark.parametrize("serving", [True, False])
 def test_codex_that_does_not_end_up_here_is_said_however_far_it_has_read(
-    way: Way, level: Level, serving: bool, home: Path
+    way: Destination, level: Level, serving: bool, home: Path
 ) -> None:
     found = Course(way=way, said="goes astray", mend="do this")
     overview = seen(RUNNING if serving else None, course=found)
@@ -148,7 +148,7 @@ def test_codex_that_does_not_end_up_here_is_said_however_far_it_has_read(
 def test_a_provider_of_its_owners_is_said_once(home: Path) -> None:
     config = home.with_name("codex") / "config.toml"
     config.write_text('model_provider = "mine"\n')
-    overview = seen(course=Course(way=Way.PROVIDER, said="mine decides"))
+    overview = seen(course=Course(way=Destination.PROVIDER, said="mine decides"))
 
     ((level, said, _),) = bad(outside(patient(home, seen=overview)), "Codex")
     assert level is Level.WARNING
@@ -214,7 +214,7 @@ def test_an_account_that_is_ready_is_good(home: Path) -> None:
 # Upstreams and the clock.
 
 
-def urls(asked: Patient) -> list[str]:
+def urls(asked: CheckContext) -> list[str]:
     said = (x.said for x in outside(asked) if x.about == "upstream")
     return [text.partition(" ")[0] for text in said]
 
@@ -264,7 +264,7 @@ def test_what_the_process_was_told_outranks_what_this_command_is_told(home: Path
 
 
 def test_every_accounts_own_place_is_tried_once(home: Path) -> None:
-    book = AccountBook(home)
+    book = AccountRegistry(home)
     book.put(AccountId("a"), AccountSpec(key="env:A", url="http://a"))
     book.put(AccountId("b"), AccountSpec(key="env:B", url="http://a"))
     book.put(AccountId("c"), AccountSpec(key="env:C"))

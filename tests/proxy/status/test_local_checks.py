@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounts.registry import BOOK_NAME, AccountBook
+from proxy.accounts.registry import BOOK_NAME, AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
@@ -191,7 +191,7 @@ def test_a_private_file_that_others_may_use_is_wrong(name: str, mode: int, home:
 def test_so_is_one_that_an_account_refers_to(kind: str, home: Path) -> None:
     path = put(home.parent / "elsewhere", 0o644)
     spec = described(kind, path)
-    AccountBook(home).put(AccountId("work"), spec)
+    AccountRegistry(home).put(AccountId("work"), spec)
 
     assert [said for _, said, _ in bad(inside(patient(home)), "secrets")] == [
         f"{path} can be read by others"
@@ -210,7 +210,7 @@ def test_so_is_one_that_an_account_refers_to(kind: str, home: Path) -> None:
 def test_a_credential_that_is_not_there_is_named(kind: str, mend: str, home: Path) -> None:
     path = home.parent / "gone"
     spec = described(kind, path)
-    AccountBook(home).put(AccountId("work"), spec)
+    AccountRegistry(home).put(AccountId("work"), spec)
 
     ((level, said, how),) = bad(inside(patient(home)), "secrets")
     assert (level, how) == (Level.WRONG, mend)
@@ -218,7 +218,7 @@ def test_a_credential_that_is_not_there_is_named(kind: str, mend: str, home: Pat
 
 
 def test_a_credential_in_the_environment_is_no_file(home: Path) -> None:
-    AccountBook(home).put(AccountId("work"), AccountSpec(key="env:SOME_KEY"))
+    AccountRegistry(home).put(AccountId("work"), AccountSpec(key="env:SOME_KEY"))
 
     assert bad(inside(patient(home)), "secrets") == []
 

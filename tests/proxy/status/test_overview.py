@@ -13,7 +13,7 @@ from proxy.codex.adoption import State
 from proxy.home.lock import LOCK_NAME, locked
 from proxy.journal.store import JOURNAL_NAME
 from proxy.journal.summary import LastHour, Past
-from proxy.status.overview import Eyes, Overview, as_json, overview
+from proxy.status.overview import Overview, Sources, as_json, overview
 from tests.proxy.status.kit import NOW, RUNNING, URL, answering, seen
 
 PAST = Past(hour=LastHour(turns=3, cached_tokens=3, input_tokens=4), last_turn=NOW - 5)
@@ -30,7 +30,7 @@ def healthy(_url: str) -> str | None:
 
 def look(home: Path, probe: Callable[[str], str | None] = healthy) -> Overview:
     environment = {"CODEX_HOME": str(home.with_name("codex"))}
-    eyes = Eyes(environment=environment, wall=lambda: NOW, probe=probe, walk=lambda: ())
+    eyes = Sources(environment=environment, wall=lambda: NOW, probe=probe, walk=lambda: ())
     return overview(home, eyes)
 
 
@@ -127,7 +127,7 @@ def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:
     before = config.stat()
     with answering(home, {**ANSWERS, "past": {"past": {"last_turn": before.st_mtime + 1}}}):
         environment = {"CODEX_HOME": str(codex)}
-        eyes = Eyes(
+        eyes = Sources(
             environment=environment,
             wall=lambda: before.st_mtime + 2,
             probe=healthy,

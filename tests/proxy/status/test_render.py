@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.codex.adoption import Adoption, Client, State
-from proxy.codex.destination import Course, Way
-from proxy.journal.summary import LastHour, Refusal
+from proxy.codex.adoption import Adoption, CodexProcess, State
+from proxy.codex.destination import Course, Destination
+from proxy.journal.summary import LastHour, RefusalCount
 from tests.proxy.status.kit import ADOPTED, NOW, RUNNING, URL, rendered, seen
 
-OLD = Client(pid=41, kind="app-server", started=1.0)
-STRANGE = Client(pid=42, kind="cli", started=None)
+OLD = CodexProcess(pid=41, kind="app-server", started=1.0)
+STRANGE = CodexProcess(pid=42, kind="cli", started=None)
 ACCOUNT = {
     "id": "work",
     "kind": "chatgpt",
@@ -106,7 +106,7 @@ def test_clients_that_nothing_is_known_of_are_named_too() -> None:
 
 
 def test_what_connects_codex_is_said_where_something_serves() -> None:
-    course = Course(way=Way.ELSEWHERE, said="goes to X", mend="turnlane codex on")
+    course = Course(way=Destination.ELSEWHERE, said="goes to X", mend="turnlane codex on")
     lines = rendered(seen(course=course))
 
     assert lines[1] == "Codex     does not go through turnlane  goes to X"
@@ -115,7 +115,7 @@ def test_what_connects_codex_is_said_where_something_serves() -> None:
 
 
 def test_where_a_key_is_wanted_and_none_is_sent_it_is_no_good_news() -> None:
-    course = Course(way=Way.NO_KEY, said="points at turnlane, which wants a key")
+    course = Course(way=Destination.NO_KEY, said="points at turnlane, which wants a key")
     lines = rendered(seen(course=course))
 
     assert lines[1] == "Codex     points at turnlane, which wants a key"
@@ -128,7 +128,9 @@ def test_an_address_where_nobody_is_can_be_undone_and_mended_only_where_somethin
     serving: bool,
 ) -> None:
     mend = "turnlane codex on, or turnlane codex off"
-    course = Course(way=Way.NOBODY, said="points at X, where no turnlane answers", mend=mend)
+    course = Course(
+        way=Destination.NOBODY, said="points at X, where no turnlane answers", mend=mend
+    )
     lines = rendered(seen(RUNNING if serving else None, course=course))
 
     assert "Codex     points at X, where no turnlane answers" in lines
@@ -138,7 +140,9 @@ def test_an_address_where_nobody_is_can_be_undone_and_mended_only_where_somethin
 
 @pytest.mark.parametrize(("running", "helps"), [(RUNNING, "connects it here"), (None, "shows")])
 def test_a_turnlane_with_another_home_is_called_so(running: object, helps: str) -> None:
-    course = Course(way=Way.ANOTHER, said="goes through a turnlane with another home", mend="do")
+    course = Course(
+        way=Destination.ANOTHER, said="goes through a turnlane with another home", mend="do"
+    )
     lines = rendered(seen(running, course=course))  # type: ignore[arg-type]
     (at,) = (n for n, line in enumerate(lines) if line.startswith("Codex "))
 
@@ -147,7 +151,7 @@ def test_a_turnlane_with_another_home_is_called_so(running: object, helps: str) 
 
 
 def test_a_provider_of_its_owners_gets_no_advice_that_would_not_help() -> None:
-    lines = rendered(seen(course=Course(way=Way.PROVIDER, said="x decides")))
+    lines = rendered(seen(course=Course(way=Destination.PROVIDER, said="x decides")))
 
     assert lines[1] == "Codex     does not go through turnlane  x decides"
     assert "turnlane codex show" in lines[2]
@@ -211,7 +215,7 @@ def test_an_hour_of_which_no_tokens_are_known_claims_nothing() -> None:
 
 def test_the_newest_refusals_are_listed_with_their_reasons_and_no_more_than_five() -> None:
     refusals = tuple(
-        Refusal(reason=f"reason_{number}", times=number + 1, last=NOW - 60 * number)
+        RefusalCount(reason=f"reason_{number}", times=number + 1, last=NOW - 60 * number)
         for number in range(7)
     )
     lines = rendered(seen(last_hour=LastHour(refusals=refusals)))

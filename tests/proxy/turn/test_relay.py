@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
 from proxy.journal.outcome import Outcome
-from proxy.responses.events import Usage
+from proxy.responses.events import TokenUsage
 from proxy.turn.relay import LINGER_SECONDS, REJECTION_BYTES
 from tests.testkit.events import completed, created, delta, sse
 from tests.testkit.runtime import TRANSPORTS, Bench, Transport
@@ -230,7 +230,7 @@ async def test_usage_that_is_missing_is_unknown_and_not_zero(
     client = await bench.turn(transport)
     await client.wait_for("response.completed")
 
-    assert bench.records[0].usage == Usage()
+    assert bench.records[0].usage == TokenUsage()
     assert "usage" not in client.events[-1]["response"]
 
 
@@ -248,4 +248,4 @@ async def test_partial_usage_is_completed_on_the_wire_and_recorded_as_it_came(
     assert usage["output_tokens"] == 0
     assert usage["total_tokens"] == 5
     assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
-    assert bench.records[0].usage == Usage(input_tokens=5)
+    assert bench.records[0].usage == TokenUsage(input_tokens=5)

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trustme
 
-from proxy.upstream.connection import Link, connect, trusting
+from proxy.upstream.connection import UpstreamConnection, connect, trusting
 from proxy.upstream.url import Origin
 
 
@@ -30,7 +30,9 @@ def server_side(authority: trustme.CA, name: str = "localhost") -> ssl.SSLContex
 
 
 @asynccontextmanager
-async def connected(authority: trustme.CA | None) -> AsyncIterator[tuple[Link, trio.abc.Stream]]:
+async def connected(
+    authority: trustme.CA | None,
+) -> AsyncIterator[tuple[UpstreamConnection, trio.abc.Stream]]:
     """Both ends of a connection."""
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listeners[0].socket.getsockname()[1]
@@ -142,6 +144,6 @@ def test_by_default_an_upstream_is_vouched_for_by_name() -> None:
     assert context.cert_store_stats()["x509_ca"] > 0
 
 
-async def readable(link: Link) -> None:
+async def readable(link: UpstreamConnection) -> None:
     while link.is_quiet():  # loopback needs a moment, and nothing else tells of it
         await trio.lowlevel.checkpoint()

@@ -1,6 +1,6 @@
 """Which free connection is used next, and which are closed."""
 
-from proxy.upstream.connection import IDLE_SECONDS, Links
+from proxy.upstream.connection import IDLE_SECONDS, ConnectionPool
 from proxy.upstream.url import Origin
 from tests.testkit.links import link
 
@@ -9,7 +9,7 @@ THERE = Origin(False, "there", 80)
 
 
 def test_the_last_used_is_used_next() -> None:
-    links = Links()
+    links = ConnectionPool()
     first, second = link(), link()
     links.put(HERE, first, 1.0)
     links.put(HERE, second, 2.0)
@@ -20,7 +20,7 @@ def test_the_last_used_is_used_next() -> None:
 
 
 def test_a_connection_leads_to_one_origin() -> None:
-    links = Links()
+    links = ConnectionPool()
     links.put(HERE, link(), 1.0)
 
     assert links.take(THERE, 1.0) is None
@@ -28,7 +28,7 @@ def test_a_connection_leads_to_one_origin() -> None:
 
 
 def test_one_that_has_something_to_say_is_not_used_again() -> None:
-    links = Links()
+    links = ConnectionPool()
     alive, dead = link(), link()
     dead.quiet = False
     links.put(HERE, alive, 1.0)
@@ -39,7 +39,7 @@ def test_one_that_has_something_to_say_is_not_used_again() -> None:
 
 
 def test_what_stands_for_long_is_closed_whatever_is_asked_for() -> None:
-    links = Links()
+    links = ConnectionPool()
     old, young = link(), link()
     links.put(HERE, old, 0.0)
     links.put(HERE, young, 1.0)
@@ -50,7 +50,7 @@ def test_what_stands_for_long_is_closed_whatever_is_asked_for() -> None:
 
 
 def test_closing_closes_every_one() -> None:
-    links = Links()
+    links = ConnectionPool()
     all_links = [link(), link()]
     for origin, each in zip((HERE, THERE), all_links, strict=True):
         links.put(origin, each, 0.0)

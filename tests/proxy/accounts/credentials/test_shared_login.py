@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from proxy.accounts.credentials.api_key import Headers
 from proxy.accounts.credentials.auth_file import LOCK_SUFFIX, locked_beside
 from proxy.accounts.credentials.chatgpt import FIRST_PAUSE_SECONDS, SPACING_SECONDS, ChatGptLogin
 from proxy.accounts.credentials.refresh import REFRESH_SECONDS, CredentialFailure
+from proxy.headers import HeaderList
 from tests.proxy.accounts.kit import (
     DUE,
     EXPIRED,
@@ -193,7 +193,7 @@ async def test_a_file_spoilt_before_the_lock_is_had_is_not_refreshed(
     spoil: Callable[[Path], None], path: Path, autojump_clock: Clock
 ) -> None:
     server = AuthServer([])
-    outcomes: list[Headers | CredentialFailure] = []
+    outcomes: list[HeaderList | CredentialFailure] = []
     async with service(server) as refresher:
         login = ChatGptLogin(path, refresher)
 
