@@ -62,7 +62,7 @@ async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send
             finally:
                 socket.forget()
     except AdmissionRefused as no:
-        await deny(runtime, scope, send, no.refusal)
+        await deny(runtime, scope, send, no.reason)
 
 
 async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
@@ -161,7 +161,7 @@ class ClientSocket:
                 try:
                     turn.waiting = self._succeed(current, ask)
                 except AdmissionRefused as no:
-                    self._refuse(no.refusal, ask=ask, retry_seconds=no.retry_seconds)
+                    self._refuse(no.reason, ask=ask, retry_seconds=no.retry_seconds)
                     return
                 current.replace()
         self._to_write.send_nowait(turn.outbox)

@@ -43,7 +43,7 @@ async def run_turn(
             progress.ended = await _serve(runtime, who, exchange, outbox, progress)
     except AdmissionRefused as no:
         progress.ended = Ended(
-            outcome=Outcome.REFUSED, refusal=no.refusal, retry_seconds=no.retry_seconds
+            outcome=Outcome.REFUSED, refusal=no.reason, retry_seconds=no.retry_seconds
         )
     except Exception:
         # Leaving from here it would cancel the writer, and the client would see no 500.
