@@ -20,6 +20,7 @@ from proxy.ingress.origin import foreign
 from proxy.ingress.refusals import deny, refusal
 from proxy.ingress.status import status
 from proxy.ingress.websocket import serve_websocket
+from proxy.journal.outcome import Transport
 from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime
 
@@ -140,8 +141,10 @@ class App:
             return
         codex = from_headers(scope["headers"]).codex
         known = scope.get("principal", NOBODY)
-        runtime.journal.refused(reason, transport="http", wall=runtime.wall(), principal=known)
-        no = refusal(runtime, reason, codex=codex, transport="http", detail=detail)
+        runtime.journal.refused(
+            reason, transport=Transport.HTTP, wall=runtime.wall(), principal=known
+        )
+        no = refusal(runtime, reason, codex=codex, transport=Transport.HTTP, detail=detail)
         await answer_early(runtime, Body(runtime.config.client.body_bytes, 0), receive, send, no)
 
 

@@ -24,7 +24,7 @@ from proxy.ingress.decoding import UnreadableBody, codings, decoded
 from proxy.ingress.http_writer import Writer, send_no
 from proxy.ingress.identity import Identity, from_headers
 from proxy.ingress.refusals import refusal
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.forwarding import upward
 from proxy.responses.rawjson import UNREADABLE
 from proxy.responses.sse import Noted
@@ -50,7 +50,7 @@ _head: Final = msgspec.json.Decoder(_Head)
 class HttpExchange:
     """The client of one POST, as its turn sees it."""
 
-    transport = "http"
+    transport = Transport.HTTP
     streams_only = False
 
     def __init__(
@@ -109,7 +109,7 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
         body = Body(client.body_bytes, 0)
         runtime.journal.refused(
             applied.reason,
-            transport="http",
+            transport=Transport.HTTP,
             wall=runtime.wall(),
             principal=identity.principal,
         )
@@ -117,7 +117,7 @@ async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send
             runtime,
             applied.reason,
             codex=identity.codex,
-            transport="http",
+            transport=Transport.HTTP,
             detail=applied.detail,
         )
         await answer_early(runtime, body, receive, send, no)

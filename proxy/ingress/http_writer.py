@@ -10,7 +10,7 @@ from proxy.ingress.asgi import ClientConnection, Send
 from proxy.ingress.body import Body
 from proxy.ingress.identity import Identity
 from proxy.ingress.refusals import refusal, refusal_of
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.runtime import Runtime
 from proxy.turn.ended import Ended, Head
 from proxy.turn.outbox import Outbox, Taken, hand_on
@@ -129,10 +129,10 @@ class Writer:
         if ended.outcome is Outcome.BROKEN:
             return replies.broken()
         codex = self._identity.codex
-        return refusal_of(self._runtime, ended, codex=codex, transport="http")
+        return refusal_of(self._runtime, ended, codex=codex, transport=Transport.HTTP)
 
     def _displaced(self) -> bytes:
-        no = refusal(self._runtime, "displaced", codex=True, transport="http")
+        no = refusal(self._runtime, "displaced", codex=True, transport=Transport.HTTP)
         return replies.failed_event(no).raw
 
 

@@ -16,7 +16,7 @@ from proxy.ingress.body import Body
 from proxy.ingress.http import while_watching
 from proxy.ingress.http_writer import send_whole
 from proxy.ingress.refusals import refusal_of
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.forwarding import downward, for_account, upward
 from proxy.runtime import Runtime
 from proxy.turn.classify import judge, withheld, withheld_locally
@@ -54,9 +54,12 @@ async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> Non
 def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.ErrorReply:
     """What Codex reads as final in a turn would be no more than a puzzle here."""
     runtime.journal.refused(
-        ended.refusal or "", transport="http", wall=runtime.wall(), principal=scope["principal"]
+        ended.refusal or "",
+        transport=Transport.HTTP,
+        wall=runtime.wall(),
+        principal=scope["principal"],
     )
-    return refusal_of(runtime, ended, codex=False, transport="http")
+    return refusal_of(runtime, ended, codex=False, transport=Transport.HTTP)
 
 
 async def _ask(runtime: Runtime, scope: Scope) -> WholeReply | Failure | Ended:

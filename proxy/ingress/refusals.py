@@ -18,6 +18,7 @@ from proxy.ingress.asgi import Scope, Send
 from proxy.ingress.auth import NOBODY
 from proxy.ingress.identity import from_headers
 from proxy.ingress.replies import INVALID, SERVER, ErrorReply
+from proxy.journal.outcome import Transport
 from proxy.runtime import Runtime
 from proxy.turn.ended import Ended, SpentQuota
 
@@ -25,7 +26,6 @@ WAITABLE_SECONDS: Final = 75
 """The longest advice that Codex was seen to wait out; what takes longer is final."""
 _LIMITED: Final = "rate_limit_error"
 _DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
-_OVER_HTTP: Final = "http"
 _OF_ACCOUNTS: Final = frozenset({"accounts_spent", "accounts_withheld"})
 
 
@@ -164,7 +164,7 @@ def refusal(
     reason: str,
     *,
     codex: bool,
-    transport: str,
+    transport: Transport,
     detail: str = "",
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
@@ -195,16 +195,16 @@ def refusal(
         reason=reason,
         more=_more(spent),
     )
-    if codex and final and reason == "accounts_spent" and transport == _OVER_HTTP:
+    if codex and final and reason == "accounts_spent" and transport is Transport.HTTP:
         return no  # Codex reads this code, and shows when the quota comes back
     if codex and final:
         return replace(no, status=400, type=INVALID, code="invalid_prompt", retry_after=None)
-    if codex and rule.codex_over_http is not None and transport == _OVER_HTTP:
+    if codex and rule.codex_over_http is not None and transport is Transport.HTTP:
         return replace(no, status=rule.codex_over_http)
     return no
 
 
-def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: str) -> ErrorReply:
+def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: Transport) -> ErrorReply:
     """Return our own no that ended a turn; one that names no reason was displaced."""
     return refusal(
         runtime,
@@ -263,9 +263,11 @@ async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: 
     """Answer the handshake with a plain HTTP response."""
     identity = from_headers(scope["headers"], scope.get("principal", NOBODY))
     runtime.journal.refused(
-        reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
+        reason, transport=Transport.WEBSOCKET, wall=runtime.wall(), principal=identity.principal
     )
-    no = refusal(runtime, reason, codex=identity.codex, transport="websocket", detail=detail)
+    no = refusal(
+        runtime, reason, codex=identity.codex, transport=Transport.WEBSOCKET, detail=detail
+    )
     status, headers, body = replies.http_form(no, close=True)
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

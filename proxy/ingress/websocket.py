@@ -36,7 +36,7 @@ from proxy.ingress.refusals import deny, refusal_of
 from proxy.ingress.replies import ErrorReply, frame_form
 from proxy.ingress.websocket_frames import FILLER, frames_of
 from proxy.ingress.websocket_turn import StoredTranscript, WebSocketTurn
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import prewarmed
 from proxy.responses.frames import Create, Ignored, Interrupt, read_frame
 from proxy.responses.transcript import Transcript, continued
@@ -204,7 +204,7 @@ class ClientSocket:
         runtime = self._runtime
         runtime.journal.refused(
             reason,
-            transport="websocket",
+            transport=Transport.WEBSOCKET,
             wall=runtime.wall(),
             principal=self._identity.principal,
             ask=ask,
@@ -217,7 +217,7 @@ class ClientSocket:
 
     def _in_words(self, ended: Ended) -> ErrorReply:
         codex = self._identity.codex
-        return refusal_of(self._runtime, ended, codex=codex, transport="websocket")
+        return refusal_of(self._runtime, ended, codex=codex, transport=Transport.WEBSOCKET)
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""

@@ -9,7 +9,7 @@ import trio
 
 from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
 from proxy.headers import HeaderList
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import interrupted, output_item, response_id
 from proxy.responses.forwarding import upward_from_frame
 from proxy.responses.frames import Create, post_body
@@ -26,7 +26,7 @@ _ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INT
 class WebSocketTurn:
     """`store` is told what was said, once the leases are back and before the client knows."""
 
-    transport = "websocket"
+    transport = Transport.WEBSOCKET
     streams_only = True
 
     def __init__(

@@ -17,7 +17,7 @@ from types import MappingProxyType
 import trio
 
 from lifecycle import Ask, RootId
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
 from proxy.journal.summary import MOST_RECORDS
@@ -81,7 +81,7 @@ class Journal:
         self,
         refusal: str,
         *,
-        transport: str,
+        transport: Transport,
         wall: float,
         principal: str = "-",
         ask: Ask | None = None,

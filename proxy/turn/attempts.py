@@ -17,14 +17,14 @@ import trio
 
 from lifecycle import Ask
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import FRESH, AccountRequest, Claim
+from proxy.accounts.claim import FRESH, AccountRequest, Claim, IssuedKind
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Move, Withheld
 from proxy.accounts.verdict import Kind
 from proxy.accounts.view import AccountId
 from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList, find
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import response_id
 from proxy.responses.forwarding import for_account
 from proxy.responses.reasoning import without_reasoning
@@ -127,12 +127,12 @@ class Attempts:
         the one that it moved to has failed."""
         progress, route = self._progress, claim.route
         progress.serving, progress.account = claim, claim.account.id
-        if route.move is not Move.NEW or progress.move != Move.REBOUND:
+        if route.move is not Move.NEW or progress.move is not Move.REBOUND:
             progress.move, progress.reason = route.move, route.reason
 
     def _knows_anchor(self, claim: Claim) -> bool:
         """Whether the account may know the response that the request goes on from."""
-        return self._previous is None or claim.may_have("response", self._previous)
+        return self._previous is None or claim.may_have(IssuedKind.RESPONSE, self._previous)
 
     def _without_anchor(self, step: "_Step | None") -> Ended:
         """Elsewhere the whole input is needed. An account that has only stumbled in this turn still
@@ -198,7 +198,7 @@ class Attempts:
     def _dressed(self, claim: Claim, credential: HeaderList, body: bytes | None) -> UpstreamRequest:
         """The request as this account sends it: its own credential, nobody else's state."""
         state = find(self._request.headers, _TURN_STATE)
-        keep = claim.may_have("state", state)
+        keep = claim.may_have(IssuedKind.STATE, state)
         return replace(
             self._request,
             base_url=claim.account.base_url,
@@ -252,8 +252,8 @@ class Attempts:
         if usage.input_tokens is not None:
             cached = min(usage.cached_tokens or 0, usage.input_tokens)
             claim.note_tokens(cached, usage.input_tokens - cached)
-        if answer.final is not None and self._exchange.transport == "http":
-            claim.gave("response", response_id(answer.final.data or b""))
+        if answer.final is not None and self._exchange.transport is Transport.HTTP:
+            claim.gave(IssuedKind.RESPONSE, response_id(answer.final.data or b""))
 
     def _withheld(self, no: Withheld, step: "_Step | None") -> Ended:
         """Nobody may be sent to. With one account its own words are the better answer."""

@@ -6,8 +6,10 @@ from typing import Protocol
 import trio
 
 from lifecycle import Lease
+from proxy.accounts.claim import IssuedKind
+from proxy.accounts.route import Move
 from proxy.headers import Headers, find
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.sse import Noted
 from proxy.turn.ended import Ended
 from proxy.upstream.interface import UpstreamReply, UpstreamRequest
@@ -26,7 +28,7 @@ class Prepared:
 class Exchange(Protocol):
     """A turn's client, as far as the turn needs to know it."""
 
-    transport: str
+    transport: Transport
     streams_only: bool
     """An upstream that answers with one whole body is of no use to it."""
 
@@ -56,7 +58,7 @@ class Serving(Protocol):
 
     def learn_event(self, data: bytes) -> None: ...
 
-    def gave(self, kind: str, value: str | None) -> None: ...
+    def gave(self, kind: IssuedKind, value: str | None) -> None: ...
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Progress:
     upstream: str | None = None
     serving: Serving | None = None
     account: str | None = None
-    move: str | None = None
+    move: Move | None = None
     reason: str | None = None
     committed_at: float | None = None
     bytes_up: int = 0
@@ -81,4 +83,4 @@ class Progress:
         self.status, self.upstream = reply.status, reply.name
         if self.serving is not None:
             self.serving.learn_headers(reply.headers)
-            self.serving.gave("state", find(reply.headers, b"x-codex-turn-state"))
+            self.serving.gave(IssuedKind.STATE, find(reply.headers, b"x-codex-turn-state"))

@@ -12,9 +12,10 @@ from lifecycle import AdmissionReason, Limits, WorkflowLimits
 from proxy.config.settings import ClientSettings
 from proxy.ingress import refusals as reasons
 from proxy.ingress.replies import ErrorReply, frame_form, http_form
+from proxy.journal.outcome import Transport
 from proxy.turn.ended import SpentQuota
 from tests.proxy.ingress.runtimes import runtime
-from tests.testkit.runtime import TRANSPORTS, Transport
+from tests.testkit.runtime import TRANSPORTS
 
 MIB = 2**20
 LIMITS = Limits(
@@ -109,7 +110,7 @@ def refused(
     reason: str,
     *,
     codex: bool = False,
-    transport: Transport = "websocket",
+    transport: Transport = Transport.WEBSOCKET,
     detail: str = "the detail",
     retry_seconds: float | None = None,
     spent: SpentQuota | None = None,
@@ -136,7 +137,7 @@ def test_the_table_is_whole() -> None:
 
 @ROWS
 def test_over_http_a_refusal_says_all_that_there_is_to_say(reason: str, row: Row) -> None:
-    no = refused(reason, transport="http")
+    no = refused(reason, transport=Transport.HTTP)
     status, headers, body = http_form(no, close=True)
     error = json(body)["error"]
     advice = [] if row.retry_after is None else [(b"retry-after", str(row.retry_after).encode())]
@@ -196,8 +197,10 @@ def test_codex_is_told_a_final_no_in_the_only_form_whose_words_it_shows(
 
 
 def test_a_full_workflow_is_what_codex_waits_for_longest() -> None:
-    over_http = refused("workflow_concurrency_exhausted", codex=True, transport="http")
-    on_a_websocket = refused("workflow_concurrency_exhausted", codex=True, transport="websocket")
+    over_http = refused("workflow_concurrency_exhausted", codex=True, transport=Transport.HTTP)
+    on_a_websocket = refused(
+        "workflow_concurrency_exhausted", codex=True, transport=Transport.WEBSOCKET
+    )
 
     assert (over_http.status, over_http.code) == (503, "queue_capacity_exceeded")
     assert (on_a_websocket.status, on_a_websocket.code) == (429, "queue_capacity_exceeded")
@@ -245,7 +248,7 @@ def test_quota_that_comes_back_soon_can_be_waited_for(codex: bool, transport: Tr
     )
 
     # Codex gives a 429 with this code up at once, whatever its advice.
-    assert no.status == (503 if codex and transport == "http" else 429)
+    assert no.status == (503 if codex and transport is Transport.HTTP else 429)
     assert (no.code, no.retry_after) == ("usage_limit_reached", 75)
     assert "2027-01-15 09:00:00 UTC" in no.message
 
@@ -259,7 +262,7 @@ def test_quota_that_comes_back_late_is_said_with_its_time(
         "accounts_spent", codex=codex, transport=transport, retry_seconds=3600.5, spent=RESET
     )
 
-    in_words = codex and transport == "websocket"
+    in_words = codex and transport is Transport.WEBSOCKET
     assert (no.status, no.code) == (
         (400, "invalid_prompt") if in_words else (429, "usage_limit_reached")
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from proxy.ingress import replies
 from proxy.ingress.refusals import refusal
 from proxy.ingress.replies import frame_form, http_form
+from proxy.journal.outcome import Transport
 from proxy.responses.sse import events_of
 from proxy.turn.ended import Rejected
 from proxy.upstream.interface import Failure
@@ -21,7 +22,7 @@ def json(data: bytes) -> Any:
 
 
 def test_a_connection_that_was_read_to_its_end_stays_open() -> None:
-    no = refusal(runtime(), "too_large", codex=False, transport="http")
+    no = refusal(runtime(), "too_large", codex=False, transport=Transport.HTTP)
     _, headers, _ = http_form(no, close=False)
 
     assert b"connection" not in dict(headers)
@@ -67,7 +68,7 @@ def test_a_fault_of_ours() -> None:
 
 
 def test_a_no_for_a_stream_that_has_begun_is_an_event_whose_words_codex_shows() -> None:
-    no = refusal(runtime(), "displaced", codex=True, transport="http")
+    no = refusal(runtime(), "displaced", codex=True, transport=Transport.HTTP)
     event = replies.failed_event(no)
 
     assert event.terminal

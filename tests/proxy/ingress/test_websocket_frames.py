@@ -8,7 +8,7 @@ import pytest
 from proxy.ingress.refusals import refusal_of
 from proxy.ingress.replies import ErrorReply
 from proxy.ingress.websocket_frames import FILLER, frames_of
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.sse import Batch, Event, event_from
 from proxy.turn.ended import Ended, Head, Rejected
 from proxy.turn.outbox import Taken
@@ -38,7 +38,7 @@ def frames(
     )
 
     def in_words(no: Ended) -> ErrorReply:
-        return refusal_of(runtime(), no, codex=codex, transport="websocket")
+        return refusal_of(runtime(), no, codex=codex, transport=Transport.WEBSOCKET)
 
     return frames_of(taken, in_words, WALL)
 
