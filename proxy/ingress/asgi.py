@@ -1,11 +1,16 @@
-"""Peer: the connection below a handler, as far as that needs it, and why a WebSocket is closed.
+"""ClientRequest: what a handler works on; ClientConnection: the connection that it came on.
 
-ASGI as a handler sees it: its scope, what it receives from, and what it sends to.
+Close: why a WebSocket is closed.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+from proxy.headers import HeaderList
+from proxy.ingress.identity import Identity
+from proxy.ingress.refusals import Audience, Figures
+from proxy.journal.outcome import Transport
 
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008
@@ -44,3 +49,24 @@ class ClientConnection(Protocol):
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRequest:
+    """A request over HTTP, or the handshake of a WebSocket, and the way to answer it."""
+
+    transport: Transport
+    method: str
+    path: str
+    query: bytes
+    """Without its `?`."""
+    headers: HeaderList
+    identity: Identity
+    figures: Figures
+    receive: Receive
+    send: Send
+    connection: ClientConnection
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(codex=self.identity.codex, transport=self.transport)

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from lifecycle import Lease, MemoryGate, Reservation
-from proxy.ingress.decoding import UnreadableBody
+from proxy.refusal import Reason, Refused
 
 EARLY_BYTES: Final = 64 * 1024
 """Taken in before admission without asking the gate."""
@@ -27,7 +27,7 @@ class Body:
         self._size = 0
         self._lease: Lease | None = None
         self._discarding = False
-        self._bad: UnreadableBody | None = None
+        self._bad: Refused | None = None
         self._decided = trio.Event()
         self._news = trio.lowlevel.ParkingLot()
         self.complete = trio.Event()
@@ -51,9 +51,7 @@ class Body:
         self._chunks = []
         self._decide()
 
-    async def read(
-        self, lease: Lease, silent_seconds: float, seconds: float
-    ) -> bytes | UnreadableBody:
+    async def read(self, lease: Lease, silent_seconds: float, seconds: float) -> bytes | Refused:
         """The whole body, accounted to the lease."""
         self._lease = lease
         self._decide()
@@ -65,7 +63,7 @@ class Body:
                 if silence.cancelled_caught:
                     break
         if self._bad is not None or not self.complete.is_set():
-            bad = self._bad or UnreadableBody("body_timeout")
+            bad = self._bad or Refused(reason=Reason.BODY_TIMEOUT)
             self.discard()
             return bad
         whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -90,11 +88,11 @@ class Body:
     def _account(self) -> None:
         """Charge what has arrived beyond what was announced."""
         if self._size > self._limit:
-            self._bad = UnreadableBody("too_large")
+            self._bad = Refused(reason=Reason.TOO_LARGE)
         elif self._lease is not None and self._size > self._reserved:
             if self._lease.grow(self._size - self._reserved):
                 self._reserved = self._size
             else:
-                self._bad = UnreadableBody("memory_at_capacity")
+                self._bad = Refused(reason=Reason.MEMORY_AT_CAPACITY)
         if self._bad is not None:
             self._chunks = []

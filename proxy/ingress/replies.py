@@ -1,7 +1,7 @@
-"""What a no looks like: its two forms, for HTTP and for a WebSocket, whoever said it.
+"""What an error looks like to a client: its two forms, for HTTP and for a WebSocket.
 
 Rules for this file: an error frame always has a status; a "later" always has a whole number of
-seconds, at least 1. The reasons of turnlane's own refusals are in `reasons.py`.
+seconds, at least 1. turnlane's own refusals are in `refusals.py`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,15 @@ from typing import Final
 import msgspec
 
 from proxy.headers import HeaderList, retry_after
+from proxy.refusal import Reason
 from proxy.responses.events import error_status, readable_error
 from proxy.responses.rawjson import UNREADABLE, members, text
 from proxy.responses.sse import Event, event_from
 from proxy.turn.ended import Rejected, WholeReply
 from proxy.upstream.interface import Failure
+
+Form = tuple[int, HeaderList, bytes]
+"""A whole answer over HTTP: status, headers and body."""
 
 REFUSAL_HEADER: Final = "x-turnlane-refusal"
 INVALID: Final = "invalid_request_error"
@@ -35,7 +39,7 @@ class ErrorReply:
     code: str
     message: str
     retry_after: int | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     """Set when turnlane itself refused: the value of `x-turnlane-refusal`."""
 
     more: Mapping[str, object] = field(default_factory=dict)
@@ -85,7 +89,7 @@ def broken() -> ErrorReply:
     )
 
 
-def http_form(no: ErrorReply, *, close: bool) -> tuple[int, HeaderList, bytes]:
+def http_form(no: ErrorReply, *, close: bool) -> Form:
     """Status, headers and body."""
     body = msgspec.json.encode({"error": no.error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -116,7 +120,7 @@ def failed_event(no: ErrorReply) -> Event:
     return event_from(msgspec.json.encode({"type": kind, "response": response}), kind)
 
 
-def whole_http(reply: WholeReply, wall: float) -> tuple[int, HeaderList, bytes]:
+def whole_http(reply: WholeReply, wall: float) -> Form:
     """Return an upstream's reply, a no or not, for HTTP: its advice comes in whole seconds."""
     headers = [
         (name, value)

@@ -21,6 +21,7 @@ from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
 from proxy.journal.summary import MOST_RECORDS
+from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
 logger = logging.getLogger("turnlane")
@@ -79,7 +80,7 @@ class Journal:
 
     def refused(
         self,
-        refusal: str,
+        reason: Reason,
         *,
         transport: Transport,
         wall: float,
@@ -97,7 +98,7 @@ class Journal:
                 lane=None if ask is None else ask.lane,
                 root=root,
                 worker=ask is not None and ask.worker,
-                refusal=refusal,
+                refusal=reason,
             )
         )
 

@@ -9,9 +9,10 @@ from lifecycle import Lease
 from proxy.accounts.claim import IssuedKind
 from proxy.accounts.route import Move
 from proxy.headers import Headers, find
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.outcome import Transport
+from proxy.refusal import Refused
 from proxy.responses.sse import Noted
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Cause, Ended, Finished
 from proxy.upstream.interface import UpstreamReply, UpstreamRequest
 
 
@@ -32,7 +33,7 @@ class Exchange(Protocol):
     streams_only: bool
     """An upstream that answers with one whole body is of no use to it."""
 
-    async def prepare(self, lease: Lease) -> Prepared | Ended:
+    async def prepare(self, lease: Lease) -> Prepared | Refused:
         """The request, once the client has sent all of it; or why there is none."""
         ...
 
@@ -40,7 +41,7 @@ class Exchange(Protocol):
         """Called for every event that is noted, the terminal one included."""
         ...
 
-    def cause(self) -> Outcome:
+    def cause(self) -> Cause:
         """Why the turn was cancelled from outside."""
         ...
 
@@ -65,7 +66,8 @@ class Serving(Protocol):
 class Progress:
     started: float
     lease: Lease | None = None
-    ended: Ended | None = None
+    finished: Finished | None = None
+    """Set once the terminal event was read: from there the turn has ended, even if cancelled."""
     model: str | None = None
     attempts: int = 0
     status: int | None = None

@@ -240,7 +240,14 @@ async def test_a_bug_behind_the_begin_of_an_answer_ends_its_connection(
 ) -> None:
     """It leaves the app, and the server below cuts what it cannot complete."""
     bench = Bench(nursery)
-    scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": [HOST]}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/healthz",
+        "query_string": b"",
+        "headers": [HOST],
+        "state": {"peer": None},
+    }
     sent: list[str] = []
 
     async def send(message: Scope) -> None:

@@ -22,6 +22,7 @@ from proxy.journal.journal import (
 from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
+from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
 PLAIN = TurnRecord(wall=5.0, principal="local", transport=Transport.HTTP, outcome=Outcome.COMPLETED)
@@ -56,8 +57,8 @@ def test_outcomes_and_refusals_are_counted_apart(journal: Journal) -> None:
     journal.record(record())
     journal.record(record(outcome=Outcome.CUT))
     journal.record(record(outcome=Outcome.REFUSED, refusal="lane_busy"))
-    journal.refused("lane_busy", transport=Transport.WEBSOCKET, wall=6.0)
-    journal.refused("foreign_origin", transport=Transport.HTTP, wall=7.0, principal="a key")
+    journal.refused(Reason.LANE_BUSY, transport=Transport.WEBSOCKET, wall=6.0)
+    journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=7.0, principal="a key")
 
     assert journal.statistics().outcomes == {"completed": 1, "cut": 1, "refused": 3}
     assert journal.statistics().refusals == {"lane_busy": 2, "foreign_origin": 1}
@@ -83,7 +84,7 @@ def test_statistics_are_of_the_moment_in_which_they_were_asked_for(journal: Jour
 
 
 def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> None:
-    journal.refused("foreign_origin", transport=Transport.HTTP, wall=7.0, principal="a key")
+    journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=7.0, principal="a key")
 
     assert list(journal.recent) == [
         record(wall=7.0, principal="a key", outcome=Outcome.REFUSED, refusal="foreign_origin")
@@ -233,7 +234,7 @@ def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
 ) -> None:
     ask = Ask(principal=PrincipalId("key-1"), lane=LaneId("0" * 32), worker=True)
     journal.refused(
-        "lane_busy",
+        Reason.LANE_BUSY,
         transport=Transport.WEBSOCKET,
         wall=7.0,
         principal="key-1",
