@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.headers import HeaderList, find
 from proxy.ingress import replies
-from proxy.ingress.asgi import ClientRequest, Receive, Scope, Send
+from proxy.ingress.asgi import ClientConnection, ClientRequest, Receive, Scope, Send
 from proxy.ingress.auth import NOBODY, caller
 from proxy.ingress.cors import answer_preflight, is_preflight, with_cors
 from proxy.ingress.http import refuse, serve_responses
@@ -102,14 +102,17 @@ class Sending:
 
 
 class App:
-    """The ASGI application: one call is one HTTP request, or one WebSocket."""
+    """An ASGI application that is also told the connection: a call is one HTTP request, or one
+    WebSocket."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._figures = figures(runtime.config.limits, runtime.config.client)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = self._read(scope, receive, send)
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, connection: ClientConnection
+    ) -> None:
+        request = self._read(scope, receive, send, connection)
         problem = foreign(request.headers, self._runtime.config.server)
         if problem is not None:
             await self._refuse(request, Refused(reason=Reason.FOREIGN_ORIGIN, detail=problem))
@@ -122,7 +125,9 @@ class App:
                 return
         await self._route(request)
 
-    def _read(self, scope: Scope, receive: Receive, send: Send) -> ClientRequest:
+    def _read(
+        self, scope: Scope, receive: Receive, send: Send, connection: ClientConnection
+    ) -> ClientRequest:
         """Only here a scope is read. The identity is nobody's until `_route` knows the caller."""
         return ClientRequest(
             transport=Transport(scope["type"]),
@@ -134,7 +139,7 @@ class App:
             figures=self._figures,
             receive=receive,
             send=send,
-            connection=scope["state"]["peer"],
+            connection=connection,
         )
 
     async def _route(self, request: ClientRequest) -> None:
