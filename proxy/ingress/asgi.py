@@ -20,10 +20,14 @@ TRY_AGAIN_LATER: Final = 1013
 
 @dataclass(frozen=True, slots=True)
 class Close:
+    """Close the WebSocket (RFC 6455 section 7.4)."""
+
     code: int
 
 
 class ClientConnection(Protocol):
+    """What writers do beside ASGI, to send what comes together in one write."""
+
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
         """Have `told` called with the length of the message that has arrived in part."""
         ...
@@ -34,7 +38,7 @@ class ClientConnection(Protocol):
 
     @property
     def chunked(self) -> bool:
-        """The answer that has begun is sent in chunks."""
+        """Whether the answer that has begun is sent in chunks."""
         ...
 
     async def send_chunk(self, content: bytes) -> None:
@@ -42,7 +46,7 @@ class ClientConnection(Protocol):
         ...
 
     def hold(self) -> None:
-        """The next write waits for the one behind it, which is sure to come; both leave as one."""
+        """Keep the next write until the one after it, which is sure to come; both leave as one."""
         ...
 
 

@@ -25,7 +25,7 @@ CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
 
 
 def codings(header: str | None) -> tuple[str, ...] | Refused:
-    """The content codings in the order in which they were applied, identity left out."""
+    """Return the content codings in the order in which they were applied, without identity."""
     named = tuple(part.strip().lower() for part in (header or "").split(",") if part.strip())
     unknown = [name for name in named if name not in CODINGS]
     if unknown:
@@ -55,7 +55,7 @@ async def decoded(
 
 
 def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | Refused:
-    """Pure; never holds more than `limit_bytes` and one step of output."""
+    """Undo one coding at once; never hold more than `limit_bytes` and one step of output."""
     found = bytearray()
     try:
         step = _opened(coding, body)
@@ -71,7 +71,7 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | Refused:
 async def _decompress_beside(
     coding: str, body: bytes, lease: Lease, limit_bytes: int
 ) -> bytes | Refused:
-    """The same in a thread, a stride at a time, each accounted before the next."""
+    """Undo one coding in a thread, a stride at a time, each accounted before the next."""
     found = bytearray()
     try:
         step = _opened(coding, body)

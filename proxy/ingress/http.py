@@ -47,7 +47,7 @@ _head: Final = msgspec.json.Decoder(_Head)
 
 
 class HttpExchange:
-    """The client of one POST, as its turn sees it."""
+    """One POST, as its turn sees it."""
 
     transport = Transport.HTTP
     streams_only = False

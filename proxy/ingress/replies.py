@@ -32,7 +32,7 @@ _UNSAID: Final = "the upstream reported an error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReply:
-    """One refusal or failure, ready to be written in either form."""
+    """One refusal or failure, which can be written in either form."""
 
     status: int
     type: str
@@ -57,7 +57,7 @@ class ErrorReply:
 
 
 def failed(failure: Failure) -> ErrorReply:
-    """No reply from the upstream, before anything reached the client."""
+    """Return what is said when no reply came, before anything reached the client."""
     return ErrorReply(
         status=failure.status,
         type=SERVER,
@@ -68,7 +68,7 @@ def failed(failure: Failure) -> ErrorReply:
 
 
 def cut(how: str) -> ErrorReply:
-    """The upstream's stream broke after its first event; a WebSocket has to be told."""
+    """Return what a WebSocket is told when the stream broke after its first event."""
     return ErrorReply(
         status=502,
         type=SERVER,
@@ -79,7 +79,7 @@ def cut(how: str) -> ErrorReply:
 
 
 def broken() -> ErrorReply:
-    """A bug of ours; the log has it."""
+    """Return what is said of a bug of ours."""
     return ErrorReply(
         status=500,
         type=SERVER,
@@ -90,7 +90,7 @@ def broken() -> ErrorReply:
 
 
 def http_form(no: ErrorReply, *, close: bool) -> Form:
-    """Status, headers and body."""
+    """Return the error as a whole HTTP answer; `close` ends the connection after it."""
     body = msgspec.json.encode({"error": no.error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if close:
@@ -103,7 +103,7 @@ def http_form(no: ErrorReply, *, close: bool) -> Form:
 
 
 def frame_form(no: ErrorReply) -> bytes:
-    """An error frame."""
+    """Return the error as a WebSocket frame."""
     headers = {}
     if no.retry_after is not None:
         headers["retry-after"] = str(no.retry_after)
@@ -113,7 +113,7 @@ def frame_form(no: ErrorReply) -> bytes:
 
 
 def failed_event(no: ErrorReply) -> Event:
-    """A no for a stream that has begun: `response.failed`, whose words Codex shows."""
+    """Return `response.failed` for a stream that has begun; Codex shows its words."""
     kind = "response.failed"
     error = {"code": "invalid_prompt", "message": no.message}
     response = {"id": "resp_turnlane", "object": "response", "status": "failed", "error": error}
@@ -121,7 +121,7 @@ def failed_event(no: ErrorReply) -> Event:
 
 
 def whole_http(reply: WholeReply, wall: float) -> Form:
-    """Return an upstream's reply, a no or not, for HTTP: its advice comes in whole seconds."""
+    """Return an upstream's reply for HTTP, with its advice in whole seconds."""
     headers = [
         (name, value)
         for name, value in reply.headers
@@ -135,7 +135,7 @@ def whole_http(reply: WholeReply, wall: float) -> Form:
 
 
 def rejected_frame(rejected: Rejected, wall: float) -> bytes:
-    """The upstream's no over a WebSocket."""
+    """Return the upstream's rejection for a WebSocket."""
     try:
         stated = members(rejected.body).get("error")
     except UNREADABLE:
@@ -151,7 +151,7 @@ def rejected_frame(rejected: Rejected, wall: float) -> bytes:
 
 
 def error_event_frame(data: bytes, wall: float) -> bytes:
-    """An `error` event as an error frame, with a status: without one Codex would go on waiting."""
+    """Return an `error` event as an error frame. Codex waits on without its status."""
     try:
         event = members(data)
     except UNREADABLE:
