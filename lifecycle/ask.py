@@ -1,6 +1,7 @@
-"""Ask: who wishes to run a turn, reduced to what admission needs to know.
+"""Ask: a wish to run a turn, reduced to what admission needs to know.
 
-Refusal: why admission says no; Refused is that answer, AdmissionRefused carries it out.
+AdmissionReason: why admission says no; Refusal is that answer as a value, AdmissionRefused raises
+it.
 """
 
 from dataclasses import dataclass
@@ -65,17 +66,20 @@ class AdmissionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`retry_seconds`: from now until a workflow's window will have rolled far enough; None where
-    the refusal lifts as others end, whenever that is."""
+    """Why an ask is refused.
 
-    refusal: AdmissionReason
+    `retry_seconds` is how long from now it will be: until a workflow's window has rolled far
+    enough, or until the next process admits. None where it lifts as others end, whenever that is.
+    """
+
+    reason: AdmissionReason
     retry_seconds: float | None = None
 
 
 class AdmissionRefused(Exception):  # noqa: N818  a refusal is an answer, not an error
-    """Admission said no. Nothing is held. `retry_seconds` is that of Refused."""
+    """Admission said no. Nothing is held. `retry_seconds` is that of Refusal."""
 
-    def __init__(self, refusal: AdmissionReason, retry_seconds: float | None = None) -> None:
-        super().__init__(refusal.value)
-        self.refusal = refusal
+    def __init__(self, reason: AdmissionReason, retry_seconds: float | None = None) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
         self.retry_seconds = retry_seconds

@@ -109,7 +109,7 @@ class Admission:
             settles = not isinstance(ask, Waiting)
             decision = await self._wait_inherited(decision, settles=settles)
         if isinstance(decision, Refusal):
-            raise AdmissionRefused(decision.refusal, decision.retry_seconds)
+            raise self._refused(decision)
         what = ask.ask if isinstance(ask, Waiting) else ask
         lease = Lease(self._ledger, decision, what)
         self._leases[lease.id] = lease
@@ -126,7 +126,7 @@ class Admission:
         """
         decision = self._ledger.succeed(earlier, ask, trio.current_time(), instead_of)
         if isinstance(decision, Refusal):
-            raise AdmissionRefused(decision.refusal, decision.retry_seconds)
+            raise self._refused(decision)
         if instead_of is not None:
             self._freed()
         return decision
@@ -145,7 +145,7 @@ class Admission:
     def websocket(self) -> Iterator[None]:
         """Hold a place for an open WebSocket. Raises AdmissionRefused."""
         if self._ledger.draining:
-            raise AdmissionRefused(AdmissionReason.DRAINING)
+            raise self._refused(Refusal(AdmissionReason.DRAINING))
         if self._websockets >= self.limits.websockets:
             raise AdmissionRefused(AdmissionReason.WEBSOCKETS_AT_CAPACITY)
         self._websockets += 1
@@ -197,6 +197,12 @@ class Admission:
             workflows=books.workflows,
             lines=self._lines.statistics(),
         )
+
+    def _refused(self, refusal: Refusal) -> AdmissionRefused:
+        """Carry a refusal out; only here is it known when a drain lets the next process admit."""
+        draining = refusal.reason is AdmissionReason.DRAINING
+        seconds = self.away_seconds if draining else refusal.retry_seconds
+        return AdmissionRefused(refusal.reason, seconds)
 
     def _give_back(self, lease_id: LeaseId) -> None:
         waiting = self._ledger.give_back(lease_id)

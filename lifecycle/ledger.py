@@ -184,8 +184,7 @@ class Ledger:
         taken = ask.lane is not None and self._lanes.in_use(ask.lane)
         refused = None if self.draining or taken else self._refusal(ask, now)
         return (
-            refused is not None
-            and refused.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
+            refused is not None and refused.reason is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
         )
 
     def holders(self, lane: LaneId) -> frozenset[LeaseId]:
@@ -282,14 +281,14 @@ class Ledger:
         self._observe("admitted", lease_id)
         return lease_id
 
-    def refuse(self, refusal: AdmissionReason) -> Refusal:
+    def refuse(self, reason: AdmissionReason) -> Refusal:
         """Count a refusal; what was decided elsewhere (a settling time ran out) counts here too."""
-        return self._count(Refusal(refusal))
+        return self._count(Refusal(reason))
 
     def _count(self, refused: Refusal, ask: Ask | None = None) -> Refusal:
         self._totals["turns_refused"] += 1
-        self._totals["lanes_refused"] += refused.refusal in _LANE_REFUSALS
-        if ask is not None and refused.refusal in _WORKFLOW_REFUSALS:
+        self._totals["lanes_refused"] += refused.reason in _LANE_REFUSALS
+        if ask is not None and refused.reason in _WORKFLOW_REFUSALS:
             self.workflows.count_refusal(ask)
         return refused
 

@@ -90,8 +90,7 @@ class Waitlist:
         """Who is first waits for its root alone: what else it lacks is found when that is there."""
         refused = None if self._ledger.draining else self._ledger.workflows.refusal(ask, now)
         return (
-            refused is not None
-            and refused.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
+            refused is not None and refused.reason is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
         )
 
     def _drop_if_empty(self, root: RootId) -> None:

@@ -22,6 +22,7 @@ LAYERS: Final = (
     "lifecycle",
     "proxy",
     "proxy.errors",
+    "proxy.refusal",
     "proxy.headers",
     "proxy.keys",
     "proxy.responses",

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from proxy.accounts.account import Account
@@ -44,6 +45,15 @@ class AccountRequest:
         object.__setattr__(self, "key", None if self.thread is None else (self.thread, family))
 
 
+class IssuedKind(StrEnum):
+    """What a client gets from an account, to send along with a later turn."""
+
+    RESPONSE = "response"
+    """A response id."""
+    STATE = "state"
+    """Turn state, opaque to clients and to us."""
+
+
 @dataclass(frozen=True, slots=True)
 class Issued:
     """Something that an account gave to a principal, and that is of use with both alone."""
@@ -59,8 +69,8 @@ class PoolAccess:
     bindings: Bindings
     wall: Callable[[], float]
     touch: Callable[[AccountId | None], None]
-    gave: Callable[[str, str | None, Issued], None]
-    gift: Callable[[str, str | None], Issued | None]
+    gave: Callable[[IssuedKind, str | None, Issued], None]
+    gift: Callable[[IssuedKind, str | None], Issued | None]
     alone: Callable[[], bool]
 
 
@@ -151,11 +161,11 @@ class Claim:
 
     # What belongs to the account that gave it.
 
-    def gave(self, kind: str, value: str | None) -> None:
-        """`kind` is `response` for a response id, `state` for turn state."""
+    def gave(self, kind: IssuedKind, value: str | None) -> None:
+        """Remember what this account gave to the principal; None was not given."""
         self._books.gave(kind, value, Issued(self.account.id, self._asked.principal))
 
-    def may_have(self, kind: str, value: str | None) -> bool:
+    def may_have(self, kind: IssuedKind, value: str | None) -> bool:
         """Whether the account may be shown what the client got before. What nobody remembers is
         taken to be of the account that the thread is bound to, where there is one caller only."""
         gift = self._books.gift(kind, value)

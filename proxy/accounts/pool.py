@@ -19,7 +19,7 @@ from typing import Final
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings, Recent, ThreadName
-from proxy.accounts.claim import FRESH, AccountRequest, Claim, Issued, PoolAccess
+from proxy.accounts.claim import FRESH, AccountRequest, Claim, Issued, IssuedKind, PoolAccess
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.persistence import Scribe
 from proxy.accounts.route import Route, RouteMemory, RouteRequest, RoutingSettings, Withheld
@@ -152,15 +152,15 @@ class AccountPool:
 
     # What belongs to the account that gave it: response ids and turn state.
 
-    def _gave(self, kind: str, value: str | None, gift: Issued) -> None:
+    def _gave(self, kind: IssuedKind, value: str | None, gift: Issued) -> None:
         if value:
             self._gifts.set(_digest(kind, value), gift)
 
-    def _gift(self, kind: str, value: str | None) -> Issued | None:
+    def _gift(self, kind: IssuedKind, value: str | None) -> Issued | None:
         return self._gifts.get(_digest(kind, value)) if value else None
 
     def _anchor(self, asked: AccountRequest) -> AccountId | None:
-        gift = self._gift("response", asked.previous_response_id)
+        gift = self._gift(IssuedKind.RESPONSE, asked.previous_response_id)
         return gift.account if gift is not None and gift.principal == asked.principal else None
 
     # The accounts themselves.
@@ -215,6 +215,6 @@ class AccountPool:
         return statistics_of(self.all(), bound, now)
 
 
-def _digest(kind: str, value: str) -> bytes:
+def _digest(kind: IssuedKind, value: str) -> bytes:
     text = f"{kind} {value}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=16).digest()

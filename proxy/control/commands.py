@@ -19,7 +19,7 @@ from proxy.control.checkup import check_account
 from proxy.control.client import READING, Answer
 from proxy.control.preview import preview
 from proxy.ingress.status import status
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.summary import past
 from proxy.keys import Key, KeyRing
@@ -124,7 +124,7 @@ def _note(
         TurnRecord(
             wall=runtime.wall(),
             principal="operator",
-            transport="control",
+            transport=Transport.CONTROL,
             outcome=outcome,
             root=root,
             account=account,

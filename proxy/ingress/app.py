@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -9,45 +10,46 @@ import msgspec
 
 from proxy.headers import HeaderList, find
 from proxy.ingress import replies
-from proxy.ingress.asgi import Receive, Scope, Send
-from proxy.ingress.auth import NOBODY, Unauthenticated, caller
-from proxy.ingress.body import Body
-from proxy.ingress.cors import answer_preflight, is_preflight, origin_of, with_cors
-from proxy.ingress.http import answer_early, serve_responses
+from proxy.ingress.asgi import ClientConnection, ClientRequest, Receive, Scope, Send
+from proxy.ingress.auth import NOBODY, caller
+from proxy.ingress.cors import answer_preflight, is_preflight, with_cors
+from proxy.ingress.http import refuse, serve_responses
 from proxy.ingress.identity import from_headers
 from proxy.ingress.models import serve_models
 from proxy.ingress.origin import foreign
-from proxy.ingress.refusals import deny, refusal
+from proxy.ingress.refusals import figures
 from proxy.ingress.status import status
-from proxy.ingress.websocket import serve_websocket
+from proxy.ingress.websocket import deny, serve_websocket
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime
 
 logger = logging.getLogger("turnlane")
 
-Handler = Callable[[Runtime, Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Runtime, ClientRequest], Awaitable[None]]
 
 _PREFIXES: Final = ("/v1", "/backend-api/codex")
 
 
-async def _healthz(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
-    await _json(send, 200, {"service": "turnlane", "status": "alive"})
+async def _healthz(runtime: Runtime, request: ClientRequest) -> None:
+    await _json(request, 200, {"service": "turnlane", "status": "alive"})
 
 
-async def _readyz(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
+async def _readyz(runtime: Runtime, request: ClientRequest) -> None:
     draining = runtime.admission.draining
     state = "draining" if draining else "ready"
-    await _json(send, 503 if draining else 200, {"service": "turnlane", "status": state})
+    await _json(request, 503 if draining else 200, {"service": "turnlane", "status": state})
 
 
-async def _status(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
-    await _json(send, 200, status(runtime))
+async def _status(runtime: Runtime, request: ClientRequest) -> None:
+    await _json(request, 200, status(runtime))
 
 
-async def _json(send: Send, code: int, document: dict[str, Any]) -> None:
+async def _json(request: ClientRequest, code: int, document: dict[str, Any]) -> None:
     body = msgspec.json.encode(document)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await _whole(send, code, headers, body)
+    await _whole(request.send, code, headers, body)
 
 
 async def _whole(send: Send, code: int, headers: HeaderList, body: bytes) -> None:
@@ -57,27 +59,32 @@ async def _whole(send: Send, code: int, headers: HeaderList, body: bytes) -> Non
 
 _ROUTES: Final = MappingProxyType(
     {
-        **{("http", "POST", f"{prefix}/responses"): serve_responses for prefix in _PREFIXES},
-        **{("websocket", "GET", f"{prefix}/responses"): serve_websocket for prefix in _PREFIXES},
-        **{("http", "GET", f"{prefix}/models"): serve_models for prefix in _PREFIXES},
-        ("http", "GET", "/healthz"): _healthz,
-        ("http", "GET", "/readyz"): _readyz,
-        ("http", "GET", "/status"): _status,
+        **{
+            (Transport.HTTP, "POST", f"{prefix}/responses"): serve_responses for prefix in _PREFIXES
+        },
+        **{
+            (Transport.WEBSOCKET, "GET", f"{prefix}/responses"): serve_websocket
+            for prefix in _PREFIXES
+        },
+        **{(Transport.HTTP, "GET", f"{prefix}/models"): serve_models for prefix in _PREFIXES},
+        (Transport.HTTP, "GET", "/healthz"): _healthz,
+        (Transport.HTTP, "GET", "/readyz"): _readyz,
+        (Transport.HTTP, "GET", "/status"): _status,
     }
 )
 _UPGRADE: Final = "WebSocket upgrade"
 _TAKEN: Final = MappingProxyType(
     {
         path: [
-            _UPGRADE if kind == "websocket" else method
-            for kind, method, known in _ROUTES
+            _UPGRADE if transport is Transport.WEBSOCKET else method
+            for transport, method, known in _ROUTES
             if known == path
         ]
         for _, _, path in _ROUTES
     }
 )
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""What whoever watches the process may ask without a key."""
+"""For probes of the process, which have no key."""
 _DATA: Final = frozenset({serve_responses, serve_websocket, serve_models})
 """What goes upstream, and so needs a credential there."""
 
@@ -95,68 +102,86 @@ class Sending:
 
 
 class App:
+    """An ASGI application that is also told the connection: a call is one HTTP request, or one
+    WebSocket."""
+
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._figures = figures(runtime.config.limits, runtime.config.client)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        problem = foreign(scope["headers"], self._runtime.config.server)
+    async def __call__(
+        self, scope: Scope, receive: Receive, send: Send, connection: ClientConnection
+    ) -> None:
+        request = self._read(scope, receive, send, connection)
+        problem = foreign(request.headers, self._runtime.config.server)
         if problem is not None:
-            await self._refuse(scope, receive, send, "foreign_origin", problem)
+            await self._refuse(request, Refused(reason=Reason.FOREIGN_ORIGIN, detail=problem))
             return
-        origin = origin_of(scope)
+        origin = find(request.headers, b"origin")
         if origin is not None:
-            send = with_cors(send, origin)
-            if is_preflight(scope):
-                await answer_preflight(scope, send)
+            request = replace(request, send=with_cors(send, origin))
+            if is_preflight(request):
+                await answer_preflight(request)
                 return
-        await self._route(scope, receive, Sending(send))
+        await self._route(request)
 
-    async def _route(self, scope: Scope, receive: Receive, sending: Sending) -> None:
+    def _read(
+        self, scope: Scope, receive: Receive, send: Send, connection: ClientConnection
+    ) -> ClientRequest:
+        """Only here a scope is read. The identity is nobody's until `_route` knows the caller."""
+        return ClientRequest(
+            transport=Transport(scope["type"]),
+            method=scope.get("method", "GET"),
+            path=scope["path"],
+            query=scope["query_string"],
+            headers=scope["headers"],
+            identity=from_headers(scope["headers"], NOBODY),
+            figures=self._figures,
+            receive=receive,
+            send=send,
+            connection=connection,
+        )
+
+    async def _route(self, request: ClientRequest) -> None:
         """Authenticate, then find the handler. A bug in it is logged, and answered if it can be."""
+        runtime = self._runtime
+        sending = Sending(request.send)
+        request = replace(request, send=sending)
         try:
-            if scope["path"] not in _OPEN:
-                known = caller(self._runtime, scope["headers"])
-                if isinstance(known, Unauthenticated):
-                    await self._refuse(scope, receive, sending, "unauthorized", known.detail)
+            if request.path not in _OPEN:
+                known = caller(runtime.keys, runtime.config.server.host, request.headers)
+                if isinstance(known, Refused):
+                    await self._refuse(request, known)
                     return
-                scope["principal"] = known
-            handler, reason, detail = _find(scope, accounts=len(self._runtime.accounts) > 0)
-            if handler is None:
-                await self._refuse(scope, receive, sending, reason, detail)
+                request = replace(request, identity=replace(request.identity, principal=known))
+            handler = _find(request, accounts=len(runtime.accounts) > 0)
+            if isinstance(handler, Refused):
+                await self._refuse(request, handler)
             else:
-                await handler(self._runtime, scope, receive, sending)
+                await handler(runtime, request)
         except Exception:
-            if scope["type"] != "http" or sending.started:
+            if request.transport is not Transport.HTTP or sending.started:
                 raise
             logger.exception("a request failed")
             await _whole(sending, *replies.http_form(replies.broken(), close=True))
 
-    async def _refuse(
-        self, scope: Scope, receive: Receive, send: Send, reason: str, detail: str
-    ) -> None:
-        runtime = self._runtime
-        if scope["type"] == "websocket":
-            await deny(runtime, scope, send, reason, detail)
-            return
-        codex = from_headers(scope["headers"]).codex
-        known = scope.get("principal", NOBODY)
-        runtime.journal.refused(reason, transport="http", wall=runtime.wall(), principal=known)
-        no = refusal(runtime, reason, codex=codex, transport="http", detail=detail)
-        await answer_early(runtime, Body(runtime.config.client.body_bytes, 0), receive, send, no)
+    async def _refuse(self, request: ClientRequest, refused: Refused) -> None:
+        answer = deny if request.transport is Transport.WEBSOCKET else refuse
+        await answer(self._runtime, request, refused)
 
 
-def _find(scope: Scope, *, accounts: bool) -> tuple[Handler | None, str, str]:
-    """The handler of a request, or the reason why there is none, and its detail."""
-    kind, method, path = scope["type"], scope.get("method", "GET"), scope["path"]
+def _find(request: ClientRequest, *, accounts: bool) -> Handler | Refused:
+    """Return the handler of a request, or why there is none."""
+    path = request.path
     taken = _TAKEN.get(path)
     if taken is None:
-        return None, "not_found", f"there is nothing at {path[:200]!r}"
-    handler = _ROUTES.get((kind, method, path))
+        return Refused(reason=Reason.NOT_FOUND, detail=f"there is nothing at {path[:200]!r}")
+    handler = _ROUTES.get((request.transport, request.method, path))
     if handler is None:
-        what = _UPGRADE if kind == "websocket" else method
+        what = _UPGRADE if request.transport is Transport.WEBSOCKET else request.method
         detail = f"{path} does not take {what}; it takes {', '.join(taken)}"
-        return None, "method_not_allowed", detail
-    authorization = (find(scope["headers"], b"authorization") or "").encode("latin-1")
+        return Refused(reason=Reason.METHOD_NOT_ALLOWED, detail=detail)
+    authorization = (find(request.headers, b"authorization") or "").encode("latin-1")
     if not accounts and handler in _DATA and turnlane_key(authorization) is not None:
-        return None, "no_credential", ""
-    return handler, "", ""
+        return Refused(reason=Reason.NO_CREDENTIAL)
+    return handler

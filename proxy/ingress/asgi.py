@@ -1,11 +1,16 @@
-"""Peer: the connection below a handler, as far as that needs it, and why a WebSocket is closed.
+"""ClientRequest: what a handler works on; ClientConnection: the connection that it came on.
 
-ASGI as a handler sees it: its scope, what it receives from, and what it sends to.
+Close: why a WebSocket is closed.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+from proxy.headers import HeaderList
+from proxy.ingress.identity import Identity
+from proxy.ingress.refusals import Audience, Figures
+from proxy.journal.outcome import Transport
 
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008
@@ -15,10 +20,14 @@ TRY_AGAIN_LATER: Final = 1013
 
 @dataclass(frozen=True, slots=True)
 class Close:
+    """Close the WebSocket (RFC 6455 section 7.4)."""
+
     code: int
 
 
 class ClientConnection(Protocol):
+    """What writers do beside ASGI, to send what comes together in one write."""
+
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
         """Have `told` called with the length of the message that has arrived in part."""
         ...
@@ -29,7 +38,7 @@ class ClientConnection(Protocol):
 
     @property
     def chunked(self) -> bool:
-        """The answer that has begun is sent in chunks."""
+        """Whether the answer that has begun is sent in chunks."""
         ...
 
     async def send_chunk(self, content: bytes) -> None:
@@ -37,10 +46,31 @@ class ClientConnection(Protocol):
         ...
 
     def hold(self) -> None:
-        """The next write waits for the one behind it, which is sure to come; both leave as one."""
+        """Keep the next write until the one after it, which is sure to come; both leave as one."""
         ...
 
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRequest:
+    """A request over HTTP, or the handshake of a WebSocket, and the way to answer it."""
+
+    transport: Transport
+    method: str
+    path: str
+    query: bytes
+    """Without its `?`."""
+    headers: HeaderList
+    identity: Identity
+    figures: Figures
+    receive: Receive
+    send: Send
+    connection: ClientConnection
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(codex=self.identity.codex, transport=self.transport)

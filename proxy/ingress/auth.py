@@ -1,52 +1,50 @@
-"""Who calls: the turnlane key of a request, and the principal that holds it."""
+"""Auth: the turnlane key of a request, and the principal that holds it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from lifecycle import PrincipalId
 from proxy.config.settings import is_loopback
 from proxy.headers import find
 from proxy.ingress.identity import LOCAL
-from proxy.keys import PREFIX
+from proxy.keys import PREFIX, KeyRing
+from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import turnlane_key
-from proxy.runtime import Runtime
 
 NOBODY: Final = PrincipalId("-")
-"""Stands in the records of those who were not let in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unauthenticated:
-    """Nobody we know: 401."""
-
-    detail: str
+"""The principal in the record of a request that was not let in."""
 
 
 def caller(
-    runtime: Runtime, headers: Iterable[tuple[bytes, bytes]]
-) -> PrincipalId | Unauthenticated:
-    """The principal: `local` while there are no keys, else the id of the key presented.
+    keys: KeyRing, host: str, headers: Iterable[tuple[bytes, bytes]]
+) -> PrincipalId | Refused:
+    """Return the principal: `local` while there are no keys, else the id of the key presented.
 
-    Looked for in `x-turnlane-key`, then `x-api-key`, then Bearer; the first one found decides.
+    It is looked for in `x-turnlane-key`, then `x-api-key`, then Bearer; the first one found
+    decides. `host` is the address that turnlane listens on.
     """
-    if may_call(runtime, LOCAL):
+    if may_call(keys, host, LOCAL):
         return LOCAL
     secret = _presented(list(headers))
     if secret is None:
-        return Unauthenticated("this turnlane wants a key, in the header x-turnlane-key")
-    return runtime.keys.holder(secret) or Unauthenticated("this key is not known, or was revoked")
+        return _unauthorized("this turnlane wants a key, in the header x-turnlane-key")
+    return keys.holder(secret) or _unauthorized("this key is not known, or was revoked")
 
 
-def may_call(runtime: Runtime, principal: PrincipalId) -> bool:
-    """Asked at each frame of an open socket, since keys change live."""
+def may_call(keys: KeyRing, host: str, principal: PrincipalId) -> bool:
+    """Return whether a principal may call now. An open socket asks at each frame, since keys
+    change live."""
     if principal == LOCAL:  # an address open to others stays shut when its last key is revoked
-        return not len(runtime.keys) and is_loopback(runtime.config.server.host)
-    return runtime.keys.knows(principal)
+        return not len(keys) and is_loopback(host)
+    return keys.knows(principal)
+
+
+def _unauthorized(detail: str) -> Refused:
+    return Refused(reason=Reason.UNAUTHORIZED, detail=detail)
 
 
 def _presented(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """Only the first header is ours alone; in the others a provider's key may stand."""
+    """Only the first header is ours alone; the others may carry a provider's key."""
     if (own := find(headers, b"x-turnlane-key")) is not None:
         return own
     api_key = find(headers, b"x-api-key")

@@ -1,7 +1,7 @@
 """Body: one request body, fed by the task that owns `receive`, read by the turn under its lease.
 
-What arrives before admission has spoken is taken in, so that a hang-up behind it is seen: a little
-as it is, the announced length if the memory gate has room for it meanwhile.
+What arrives before admission has decided is taken in, so that a hang-up after it is seen: a little
+as it is, and up to the announced length if the memory gate has room for it.
 """
 
 from typing import Final
@@ -9,13 +9,15 @@ from typing import Final
 import trio
 
 from lifecycle import Lease, MemoryGate, Reservation
-from proxy.ingress.decoding import UnreadableBody
+from proxy.refusal import Reason, Refused
 
 EARLY_BYTES: Final = 64 * 1024
 """Taken in before admission without asking the gate."""
 
 
 class Body:
+    """One request body; `reserved_bytes` is what its lease starts with."""
+
     def __init__(
         self, limit_bytes: int, reserved_bytes: int, memory: MemoryGate | None = None
     ) -> None:
@@ -27,14 +29,14 @@ class Body:
         self._size = 0
         self._lease: Lease | None = None
         self._discarding = False
-        self._bad: UnreadableBody | None = None
+        self._bad: Refused | None = None
         self._decided = trio.Event()
         self._news = trio.lowlevel.ParkingLot()
         self.complete = trio.Event()
         """Set when the client has sent all of it, wanted or not."""
 
     async def feed(self, chunk: bytes, *, more: bool) -> None:
-        """Called by the owner of `receive`; waits while nobody has decided about a large body."""
+        """Take in a part. For the owner of `receive`; waits while a large body is undecided."""
         if not self._discarding and self._bad is None:
             self._chunks.append(chunk)
             self._size += len(chunk)
@@ -46,15 +48,13 @@ class Body:
         self._news.unpark_all()
 
     def discard(self) -> None:
-        """Nobody wants it: drop what is here and what comes."""
+        """Drop what is here and what is still to come."""
         self._discarding = True
         self._chunks = []
         self._decide()
 
-    async def read(
-        self, lease: Lease, silent_seconds: float, seconds: float
-    ) -> bytes | UnreadableBody:
-        """The whole body, accounted to the lease."""
+    async def read(self, lease: Lease, silent_seconds: float, seconds: float) -> bytes | Refused:
+        """Return the whole body, accounted to the lease, or why there is none."""
         self._lease = lease
         self._decide()
         self._account()
@@ -65,7 +65,7 @@ class Body:
                 if silence.cancelled_caught:
                     break
         if self._bad is not None or not self.complete.is_set():
-            bad = self._bad or UnreadableBody("body_timeout")
+            bad = self._bad or Refused(reason=Reason.BODY_TIMEOUT)
             self.discard()
             return bad
         whole = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
@@ -73,7 +73,7 @@ class Body:
         return whole
 
     def _may_be_early(self) -> bool:
-        """Whether what has come so far may be held although nobody has decided."""
+        """Return whether what has come so far may be held before the decision."""
         if self._size <= EARLY_BYTES:
             return True
         if self._early is None and self._memory is not None and self._size <= self._reserved:
@@ -81,7 +81,7 @@ class Body:
         return self._early is not None and self._size <= self._reserved
 
     def _decide(self) -> None:
-        """From here the lease pays, or nobody has to."""
+        """Give the early reservation back: from here the lease pays, or nothing is held."""
         self._decided.set()
         if self._early is not None:
             early, self._early = self._early, None
@@ -90,11 +90,11 @@ class Body:
     def _account(self) -> None:
         """Charge what has arrived beyond what was announced."""
         if self._size > self._limit:
-            self._bad = UnreadableBody("too_large")
+            self._bad = Refused(reason=Reason.TOO_LARGE)
         elif self._lease is not None and self._size > self._reserved:
             if self._lease.grow(self._size - self._reserved):
                 self._reserved = self._size
             else:
-                self._bad = UnreadableBody("memory_at_capacity")
+                self._bad = Refused(reason=Reason.MEMORY_AT_CAPACITY)
         if self._bad is not None:
             self._chunks = []

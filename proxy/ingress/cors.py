@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from proxy.headers import find
-from proxy.ingress.asgi import Scope, Send
+from proxy.ingress.asgi import ClientRequest, Send
 
 _EXPOSED: Final = (
     b"retry-after, x-turnlane-refusal, x-request-id, openai-model, openai-processing-ms, "
@@ -13,40 +13,35 @@ _EXPOSED: Final = (
 _PREFLIGHT_SECONDS: Final = b"600"
 
 
-def origin_of(scope: Scope) -> bytes | None:
-    """The Origin of a request that the guard has let pass."""
-    origin = find(scope["headers"], b"origin")
-    return None if origin is None else origin.encode("latin-1")
+def is_preflight(request: ClientRequest) -> bool:
+    asked = find(request.headers, b"access-control-request-method")
+    return request.method == "OPTIONS" and asked is not None
 
 
-def is_preflight(scope: Scope) -> bool:
-    asked = find(scope["headers"], b"access-control-request-method")
-    return scope.get("method") == "OPTIONS" and asked is not None
-
-
-def with_cors(send: Send, origin: bytes) -> Send:
-    """The same `send`, its answers readable by that origin's pages."""
+def with_cors(send: Send, origin: str) -> Send:
+    """Return the same `send`, its answers readable by that origin's pages."""
+    allowed = _allowed(origin.encode("latin-1"))
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] in ("http.response.start", "websocket.http.response.start"):
-            message = {**message, "headers": [*message["headers"], *_allowed(origin)]}
+            message = {**message, "headers": [*message["headers"], *allowed]}
         await send(message)
 
     return sending
 
 
-async def answer_preflight(scope: Scope, send: Send) -> None:
-    """204: a preflight brings no key, and needs none."""
-    wanted = find(scope["headers"], b"access-control-request-headers") or ""
+async def answer_preflight(request: ClientRequest) -> None:
+    """Answer 204: a preflight has no key, and needs none."""
+    wanted = find(request.headers, b"access-control-request-headers") or ""
     headers = [
         (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
         (b"access-control-allow-headers", wanted.encode("latin-1")),
         (b"access-control-max-age", _PREFLIGHT_SECONDS),
     ]
-    if find(scope["headers"], b"access-control-request-private-network") is not None:
+    if find(request.headers, b"access-control-request-private-network") is not None:
         headers.append((b"access-control-allow-private-network", b"true"))
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await request.send({"type": "http.response.start", "status": 204, "headers": headers})
+    await request.send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _allowed(origin: bytes) -> list[tuple[bytes, bytes]]:

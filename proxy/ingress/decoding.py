@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Final
 
@@ -10,6 +9,7 @@ import trio
 import zstandard
 
 from lifecycle import Lease
+from proxy.refusal import Reason, Refused
 
 _STEP_BYTES: Final = 64 * 1024
 _LAYERS: Final = 3
@@ -19,58 +19,50 @@ _STRIDE_BYTES: Final = 4 * 2**20
 """Of output for one trip to a thread, and then accounted."""
 _CORRUPT: Final = (zlib.error, zstandard.ZstdError, EOFError)
 
+_TOO_LARGE: Final = Refused(reason=Reason.TOO_LARGE)
+
 CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "zstd"})
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadableBody:
-    """`reason` is a refusal's name (see `proxy.ingress.replies`)."""
-
-    reason: str
-    detail: str = ""
-
-
-def codings(header: str | None) -> tuple[str, ...] | UnreadableBody:
-    """The content codings in the order in which they were applied, identity left out."""
+def codings(header: str | None) -> tuple[str, ...] | Refused:
+    """Return the content codings in the order in which they were applied, without identity."""
     named = tuple(part.strip().lower() for part in (header or "").split(",") if part.strip())
     unknown = [name for name in named if name not in CODINGS]
     if unknown:
-        return UnreadableBody(
-            "unsupported_encoding", f"content-encoding {unknown[0]!r} is not known"
-        )
+        return _unsupported(f"content-encoding {unknown[0]!r} is not known")
     found = tuple(name for name in named if name != "identity")
     if len(found) > _LAYERS:
-        return UnreadableBody("unsupported_encoding", f"more than {_LAYERS} content codings")
+        return _unsupported(f"more than {_LAYERS} content codings")
     return found
 
 
 async def decoded(
     body: bytes, applied: tuple[str, ...], lease: Lease, limit_bytes: int
-) -> bytes | UnreadableBody:
+) -> bytes | Refused:
     """Undo the content codings, last one first, each result accounted to the lease."""
     for coding in reversed(applied):
-        plain: bytes | UnreadableBody = UnreadableBody("too_large")
+        plain: bytes | Refused = _TOO_LARGE
         if min(len(body), limit_bytes) <= _INLINE_BYTES:
             plain = decompress(coding, body, min(limit_bytes, _INLINE_BYTES))
-        if plain == UnreadableBody("too_large") and limit_bytes > _INLINE_BYTES:
+        if plain == _TOO_LARGE and limit_bytes > _INLINE_BYTES:
             plain = await _decompress_beside(coding, body, lease, limit_bytes)
         elif isinstance(plain, bytes) and not lease.grow(len(plain)):
-            plain = UnreadableBody("memory_at_capacity")
-        if isinstance(plain, UnreadableBody):
+            plain = Refused(reason=Reason.MEMORY_AT_CAPACITY)
+        if isinstance(plain, Refused):
             return plain
         body = plain
     return body
 
 
-def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | UnreadableBody:
-    """Pure; never holds more than `limit_bytes` and one step of output."""
+def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | Refused:
+    """Undo one coding at once; never hold more than `limit_bytes` and one step of output."""
     found = bytearray()
     try:
         step = _opened(coding, body)
         while piece := step(_STEP_BYTES):
             found += piece
             if len(found) > limit_bytes:
-                return UnreadableBody("too_large")
+                return _TOO_LARGE
     except _CORRUPT as error:
         return _corrupt(coding, error)
     return bytes(found)
@@ -78,17 +70,17 @@ def decompress(coding: str, body: bytes, limit_bytes: int) -> bytes | Unreadable
 
 async def _decompress_beside(
     coding: str, body: bytes, lease: Lease, limit_bytes: int
-) -> bytes | UnreadableBody:
-    """The same in a thread, a stride at a time, each accounted before the next."""
+) -> bytes | Refused:
+    """Undo one coding in a thread, a stride at a time, each accounted before the next."""
     found = bytearray()
     try:
         step = _opened(coding, body)
         while piece := await trio.to_thread.run_sync(_stride, step):
             found += piece
             if len(found) > limit_bytes:
-                return UnreadableBody("too_large")
+                return _TOO_LARGE
             if not lease.grow(len(piece)):
-                return UnreadableBody("memory_at_capacity")
+                return Refused(reason=Reason.MEMORY_AT_CAPACITY)
     except _CORRUPT as error:
         return _corrupt(coding, error)
     return bytes(found)
@@ -105,8 +97,12 @@ def _opened(coding: str, body: bytes) -> Callable[[int], bytes]:
     return _zstd(body) if coding == "zstd" else _zlib(coding, body)
 
 
-def _corrupt(coding: str, error: Exception) -> UnreadableBody:
-    return UnreadableBody("bad_request", f"the body is not valid {coding}: {error}")
+def _unsupported(detail: str) -> Refused:
+    return Refused(reason=Reason.UNSUPPORTED_ENCODING, detail=detail)
+
+
+def _corrupt(coding: str, error: Exception) -> Refused:
+    return Refused(reason=Reason.BAD_REQUEST, detail=f"the body is not valid {coding}: {error}")
 
 
 def _zstd(body: bytes) -> Callable[[int], bytes]:

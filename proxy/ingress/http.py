@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-`respond` opens the exchange nursery with three parties: the turn; the one task that awaits
+`serve_responses` opens the exchange nursery with three parties: the turn; the one task that awaits
 `receive`, from the first moment to the last, feeding the body and watching for the hang-up; and the
 writer. hypercorn shields its socket writes, so the writer is the only one that a client which stops
 reading can hold. A refused request's body is read on and dropped for a while, since a client that
@@ -15,21 +15,20 @@ from typing import Final
 import msgspec
 import trio
 
-from lifecycle import Ask, Lease
+from lifecycle import Lease
 from proxy.headers import find
-from proxy.ingress import replies
-from proxy.ingress.asgi import ClientConnection, Receive, Scope, Send
+from proxy.ingress.asgi import ClientRequest, Receive
 from proxy.ingress.body import Body
-from proxy.ingress.decoding import UnreadableBody, codings, decoded
+from proxy.ingress.decoding import codings, decoded
 from proxy.ingress.http_writer import Writer, send_no
-from proxy.ingress.identity import Identity, from_headers
-from proxy.ingress.refusals import refusal
-from proxy.journal.outcome import Outcome
+from proxy.ingress.refusals import error_reply
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import upward
 from proxy.responses.rawjson import UNREADABLE
 from proxy.responses.sse import Noted
 from proxy.runtime import Runtime
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Cause, Ended
 from proxy.turn.exchange import Prepared
 from proxy.turn.outbox import Outbox
 from proxy.turn.run import run_turn
@@ -48,35 +47,35 @@ _head: Final = msgspec.json.Decoder(_Head)
 
 
 class HttpExchange:
-    """The client of one POST, as its turn sees it."""
+    """One POST, as its turn sees it."""
 
-    transport = "http"
+    transport = Transport.HTTP
     streams_only = False
 
     def __init__(
-        self, runtime: Runtime, scope: Scope, body: Body, applied: tuple[str, ...]
+        self, runtime: Runtime, request: ClientRequest, body: Body, applied: tuple[str, ...]
     ) -> None:
         self._runtime = runtime
-        self._scope = scope
+        self._request = request
         self._body = body
         self._applied = applied
 
-    async def prepare(self, lease: Lease) -> Prepared | Ended:
+    async def prepare(self, lease: Lease) -> Prepared | Refused:
         client = self._runtime.config.client
         body = await self._body.read(lease, client.body_silent_seconds, client.body_seconds)
-        if not isinstance(body, UnreadableBody) and self._applied:
+        if not isinstance(body, Refused) and self._applied:
             body = await decoded(body, self._applied, lease, client.body_bytes)
-        if isinstance(body, UnreadableBody):
-            return Ended(outcome=Outcome.REFUSED, refusal=body.reason, detail=body.detail)
+        if isinstance(body, Refused):
+            return body
         try:
             head = _head.decode(body)
         except UNREADABLE as error:
             problem = f"the body is not a JSON object that turnlane can send: {error}"
-            return Ended(outcome=Outcome.REFUSED, refusal="bad_request", detail=problem)
+            return Refused(reason=Reason.BAD_REQUEST, detail=problem)
         streamed = head.stream is True
         request = UpstreamRequest(
-            query=self._scope["query_string"],
-            headers=upward(self._scope["headers"], streamed=streamed),
+            query=self._request.query,
+            headers=upward(self._request.headers, streamed=streamed),
             body=body,
             streamed=streamed,
         )
@@ -89,63 +88,33 @@ class HttpExchange:
     def observe(self, event: Noted) -> None:
         """Nothing is remembered of an HTTP stream."""
 
-    def cause(self) -> Outcome:
+    def cause(self) -> Cause:
         over = self._runtime.admission.drain_is_over
-        return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
+        return Cause.SHUTDOWN if over else Cause.CLIENT_GONE
 
     def conclude(self, ended: Ended) -> Ended:
         return ended
 
 
-async def serve_responses(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_responses(runtime: Runtime, request: ClientRequest) -> None:
     """`POST /v1/responses`."""
-    identity = from_headers(scope["headers"], scope["principal"])
     client = runtime.config.client
-    announced = _content_length(scope)
-    applied = codings(find(scope["headers"], b"content-encoding"))
+    announced = _content_length(request)
+    applied = codings(find(request.headers, b"content-encoding"))
     if announced > client.body_bytes:
-        applied = UnreadableBody("too_large")
-    if isinstance(applied, UnreadableBody):
-        body = Body(client.body_bytes, 0)
-        runtime.journal.refused(
-            applied.reason,
-            transport="http",
-            wall=runtime.wall(),
-            principal=identity.principal,
-        )
-        no = refusal(
-            runtime,
-            applied.reason,
-            codex=identity.codex,
-            transport="http",
-            detail=applied.detail,
-        )
-        await answer_early(runtime, body, receive, send, no)
+        applied = Refused(reason=Reason.TOO_LARGE)
+    if isinstance(applied, Refused):
+        await refuse(runtime, request, applied)
         return
     body = Body(client.body_bytes, announced, runtime.admission.memory)
-    exchange = HttpExchange(runtime, scope, body, applied)
-    ask = identity.ask(announced)
-    peer: ClientConnection = scope["state"]["peer"]
-    await respond(runtime, ask, exchange, body, identity, receive, send, peer)
-
-
-async def respond(
-    runtime: Runtime,
-    ask: Ask,
-    exchange: HttpExchange,
-    body: Body,
-    identity: Identity,
-    receive: Receive,
-    send: Send,
-    peer: ClientConnection,
-) -> None:
-    client = runtime.config.client
+    exchange = HttpExchange(runtime, request, body, applied)
+    ask = request.identity.ask(announced)
     outbox = Outbox(client.outbox_bytes, client.stall_seconds)
     try:
         async with trio.open_nursery() as parties:
             parties.start_soon(run_turn, runtime, ask, exchange, outbox)
-            parties.start_soon(watch, receive, body, parties.cancel_scope)
-            await Writer(runtime, outbox, body, identity, send, peer).run()
+            parties.start_soon(watch, request.receive, body, parties.cancel_scope)
+            await Writer(request, body, outbox, client, runtime.wall).run()
             parties.cancel_scope.cancel()
     finally:
         body.discard()  # what came early was held outside the lease
@@ -158,11 +127,20 @@ async def watch(receive: Receive, body: Body, scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def answer_early(
-    runtime: Runtime, body: Body, receive: Receive, send: Send, no: replies.ErrorReply
-) -> None:
-    """A no that needs no turn: written while the body is read on and dropped."""
-    await while_watching(receive, body, send_no, runtime, body, send, no)
+async def refuse(runtime: Runtime, request: ClientRequest, refused: Refused) -> None:
+    """Record and write a refusal that needs no turn, while the body is read on and dropped."""
+    runtime.journal.refused(
+        refused.reason,
+        transport=request.transport,
+        wall=runtime.wall(),
+        principal=request.identity.principal,
+    )
+    no = error_reply(refused, request.audience, request.figures)
+    client = runtime.config.client
+    body = Body(client.body_bytes, 0)
+    await while_watching(
+        request.receive, body, send_no, request.send, body, no, client.discard_seconds
+    )
 
 
 async def while_watching(
@@ -175,6 +153,6 @@ async def while_watching(
         parties.cancel_scope.cancel()
 
 
-def _content_length(scope: Scope) -> int:
-    text = find(scope["headers"], b"content-length")
+def _content_length(request: ClientRequest) -> int:
+    text = find(request.headers, b"content-length")
     return int(text) if text is not None and text.isdecimal() else 0

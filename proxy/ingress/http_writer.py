@@ -1,63 +1,72 @@
 """Writer: from the outbox of one HTTP exchange to its client, the end or its visible absence."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, assert_never
 
 import trio
 
-from proxy.headers import HeaderList, find, retry_after
+from proxy.config.settings import ClientSettings
+from proxy.headers import find, retry_after
 from proxy.ingress import replies
-from proxy.ingress.asgi import ClientConnection, Send
+from proxy.ingress.asgi import ClientRequest, Send
 from proxy.ingress.body import Body
-from proxy.ingress.identity import Identity
-from proxy.ingress.refusals import refusal, refusal_of
-from proxy.journal.outcome import Outcome
-from proxy.runtime import Runtime
-from proxy.turn.ended import Ended, Head
+from proxy.ingress.refusals import error_reply
+from proxy.refusal import Refused
+from proxy.turn.ended import (
+    Broken,
+    Cancelled,
+    Cut,
+    Delivered,
+    Displaced,
+    Ended,
+    Finished,
+    Head,
+    Interrupted,
+    Rejected,
+)
 from proxy.turn.outbox import Outbox, Taken, hand_on
+from proxy.upstream.interface import Failure
 
 FILLER: Final = b'data: {"type":"keepalive"}\n\n'
 """A data event: Codex's idle timer does not count SSE comments."""
 
-_GONE: Final = frozenset({Outcome.CLIENT_STALLED, Outcome.SHUTDOWN, Outcome.CLIENT_GONE})
 
-
-async def send_no(runtime: Runtime, body: Body, send: Send, no: replies.ErrorReply) -> None:
+async def send_no(send: Send, body: Body, no: replies.ErrorReply, discard_seconds: float) -> None:
+    """Write an error that needs none of the client's body."""
     body.discard()
     unread = not body.complete.is_set()
-    await send_whole(runtime, body, send, replies.http_form(no, close=unread))
+    await send_whole(send, body, replies.http_form(no, close=unread), discard_seconds)
 
 
-async def send_whole(
-    runtime: Runtime, body: Body, send: Send, form: tuple[int, HeaderList, bytes]
-) -> None:
+async def send_whole(send: Send, body: Body, form: replies.Form, discard_seconds: float) -> None:
     """Write a whole answer. hypercorn closes as soon as it has ended, and closing on unread bytes
     resets the connection, so the end waits until the client has sent its body or long enough."""
     status, headers, content = form
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": True})
-    with trio.move_on_after(runtime.config.client.discard_seconds):
+    with trio.move_on_after(discard_seconds):
         await body.complete.wait()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class Writer:
-    """From the outbox to the client."""
+    """Write one outbox to the client of `request`. `wall` is seconds since the epoch."""
 
     def __init__(
         self,
-        runtime: Runtime,
-        outbox: Outbox,
+        request: ClientRequest,
         body: Body,
-        identity: Identity,
-        send: Send,
-        peer: ClientConnection,
+        outbox: Outbox,
+        client: ClientSettings,
+        wall: Callable[[], float],
     ) -> None:
-        self._runtime = runtime
-        self._outbox = outbox
+        self._request = request
+        self._send = request.send
+        self._connection = request.connection
         self._body = body
-        self._identity = identity
-        self._send = send
-        self._peer = peer
+        self._outbox = outbox
+        self._client = client
+        self._wall = wall
         self._streaming = False
         self._started = False
         self._direct = False
@@ -65,8 +74,9 @@ class Writer:
 
     async def run(self) -> None:
         while True:
-            seconds = self._runtime.config.client.filler_seconds
-            taken = await hand_on(self._outbox, self._hand_on, seconds, self._fill)
+            taken = await hand_on(
+                self._outbox, self._hand_on, self._client.filler_seconds, self._fill
+            )
             content = _joined(taken)
             if taken.head is not None:
                 await self._start(taken.head, content)
@@ -76,10 +86,10 @@ class Writer:
             await self._write(content)
 
     async def _hand_on(self, taken: Taken) -> bool:
-        """Most of a stream: bytes behind a head, and not the end."""
+        """Write most of a stream: bytes that are neither with its head nor its end."""
         if not self._direct or taken.ended is not None:
             return False
-        await self._peer.send_chunk(_joined(taken))
+        await self._connection.send_chunk(_joined(taken))
         return True
 
     async def _fill(self) -> None:
@@ -87,14 +97,14 @@ class Writer:
             await self._write(FILLER)
 
     async def _start(self, head: Head, content: bytes) -> None:
-        advice = retry_after(head.headers, head.status, self._runtime.wall())
+        advice = retry_after(head.headers, head.status, self._wall())
         headers = [(name, value) for name, value in head.headers if name != b"retry-after"]
         if advice is not None:
             headers.append((b"retry-after", b"%d" % advice))
         if content:
-            self._peer.hold()
+            self._connection.hold()
         await self._send({"type": "http.response.start", "status": head.status, "headers": headers})
-        self._direct = self._peer.chunked
+        self._direct = self._connection.chunked
         kind = find(head.headers, b"content-type") or "text/event-stream"
         self._streaming = kind.startswith("text/event-stream")
         self._started = True
@@ -104,41 +114,47 @@ class Writer:
             await self._send({"type": "http.response.body", "body": content, "more_body": True})
 
     async def _finish(self, ended: Ended, content: bytes) -> None:
-        """The end of the body, or its visible absence: a cut stream has no last chunk."""
-        whole = ended.final is not None or ended.outcome is Outcome.COMPLETED
-        if self._started and ended.outcome is Outcome.DISPLACED and self._streaming:
-            content, whole = content + self._displaced(), True
-        if ended.outcome in _GONE or (self._started and not whole):
-            await self._write(content)
-            return
         if self._started:
-            if content:
-                self._peer.hold()
-            end = {"type": "http.response.body", "body": content, "more_body": False}
-            await self._send(end)
+            await self._end(ended, content)
             return
-        if ended.rejected is not None:
-            form = replies.whole_http(ended.rejected, self._runtime.wall())
-            await send_whole(self._runtime, self._body, self._send, form)
-            return
-        await send_no(self._runtime, self._body, self._send, self._no(ended))
+        discard_seconds = self._client.discard_seconds
+        match ended:
+            case Rejected():
+                form = replies.whole_http(ended, self._wall())
+                await send_whole(self._send, self._body, form, discard_seconds)
+            case Refused() | Displaced() | Failure() | Cut() | Broken():
+                await send_no(self._send, self._body, self._no(ended), discard_seconds)
+            case Cancelled():
+                pass
+            case Finished() | Interrupted() | Delivered():
+                raise AssertionError("the head goes before the end")
+            case _:
+                assert_never(ended)
 
-    def _no(self, ended: Ended) -> replies.ErrorReply:
-        if ended.failure is not None:
-            return replies.failed(ended.failure)
-        if ended.outcome is Outcome.BROKEN:
-            return replies.broken()
-        codex = self._identity.codex
-        return refusal_of(self._runtime, ended, codex=codex, transport="http")
+    async def _end(self, ended: Ended, content: bytes) -> None:
+        """Write the end of a body that has begun, or leave it visibly absent: a cut stream has no
+        last chunk."""
+        match ended:
+            case Finished() | Interrupted() | Delivered():
+                pass
+            case Displaced() if self._streaming:
+                content += replies.failed_event(self._no(ended)).raw
+            case Rejected() | Refused() | Displaced() | Failure() | Cut() | Broken() | Cancelled():
+                await self._write(content)
+                return
+            case _:
+                assert_never(ended)
+        if content:
+            self._connection.hold()
+        await self._send({"type": "http.response.body", "body": content, "more_body": False})
 
-    def _displaced(self) -> bytes:
-        no = refusal(self._runtime, "displaced", codex=True, transport="http")
-        return replies.failed_event(no).raw
+    def _no(self, ended: Refused | Displaced | Failure | Cut | Broken) -> replies.ErrorReply:
+        return error_reply(ended, self._request.audience, self._request.figures)
 
 
 def _joined(taken: Taken) -> bytes:
     """What arrived together leaves together, the terminal event included."""
     parts = [batch.raw for batch in taken.batches]
-    if taken.ended is not None and taken.ended.final is not None:
+    if isinstance(taken.ended, Finished | Interrupted):
         parts.append(taken.ended.final.raw)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -11,16 +11,16 @@ from proxy.accounts.route import Withheld
 from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList
 from proxy.ingress import replies
-from proxy.ingress.asgi import Receive, Scope, Send
+from proxy.ingress.asgi import ClientRequest
 from proxy.ingress.body import Body
 from proxy.ingress.http import while_watching
 from proxy.ingress.http_writer import send_whole
-from proxy.ingress.refusals import refusal_of
-from proxy.journal.outcome import Outcome
+from proxy.ingress.refusals import Audience, error_reply
+from proxy.refusal import Refused
 from proxy.responses.forwarding import downward, for_account, upward
 from proxy.runtime import Runtime
 from proxy.turn.classify import judge, withheld, withheld_locally
-from proxy.turn.ended import Ended, Rejected, WholeReply
+from proxy.turn.ended import Rejected, WholeReply
 from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 
 MODELS_SECONDS = 30.0
@@ -34,37 +34,36 @@ _TOO_LARGE: Final = Failure(
 )
 
 
-async def serve_models(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_models(runtime: Runtime, request: ClientRequest) -> None:
     body = Body(runtime.config.client.body_bytes, 0)
     body.discard()
-    await while_watching(receive, body, _answer, runtime, scope, body, send)
+    await while_watching(request.receive, body, _answer, runtime, request, body)
 
 
-async def _answer(runtime: Runtime, scope: Scope, body: Body, send: Send) -> None:
-    answer = await _ask(runtime, scope)
+async def _answer(runtime: Runtime, request: ClientRequest, body: Body) -> None:
+    answer = await _ask(runtime, request)
     if isinstance(answer, WholeReply):
         form = replies.whole_http(answer, runtime.wall())
-    elif isinstance(answer, Failure):
-        form = replies.http_form(replies.failed(answer), close=False)
     else:
-        form = replies.http_form(_refused(runtime, scope, answer), close=False)
-    await send_whole(runtime, body, send, form)
+        if isinstance(answer, Refused):
+            runtime.journal.refused(
+                answer.reason,
+                transport=request.transport,
+                wall=runtime.wall(),
+                principal=request.identity.principal,
+            )
+        # What Codex reads as final in a turn would be no more than a puzzle here.
+        audience = Audience(codex=False, transport=request.transport)
+        form = replies.http_form(error_reply(answer, audience, request.figures), close=False)
+    await send_whole(request.send, body, form, runtime.config.client.discard_seconds)
 
 
-def _refused(runtime: Runtime, scope: Scope, ended: Ended) -> replies.ErrorReply:
-    """What Codex reads as final in a turn would be no more than a puzzle here."""
-    runtime.journal.refused(
-        ended.refusal or "", transport="http", wall=runtime.wall(), principal=scope["principal"]
-    )
-    return refusal_of(runtime, ended, codex=False, transport="http")
-
-
-async def _ask(runtime: Runtime, scope: Scope) -> WholeReply | Failure | Ended:
+async def _ask(runtime: Runtime, asked: ClientRequest) -> WholeReply | Failure | Refused:
     request = UpstreamRequest(
         method="GET",
         path="/models",
-        query=scope["query_string"],
-        headers=upward(scope["headers"], streamed=False),
+        query=asked.query,
+        headers=upward(asked.headers, streamed=False),
         body=None,
         streamed=False,
     )
@@ -78,7 +77,7 @@ async def _ask(runtime: Runtime, scope: Scope) -> WholeReply | Failure | Ended:
 
 async def _ask_account(
     runtime: Runtime, request: UpstreamRequest, claim: Claim
-) -> WholeReply | Failure | Ended:
+) -> WholeReply | Failure | Refused:
     """Ask with the account's credential, renewed once if it is refused, and note what that shows of
     the account. The list costs no quota, so having it does not show that there is any."""
     credential = await claim.headers()
@@ -89,11 +88,8 @@ async def _ask_account(
         renewed = await claim.renew(credential)
         if not isinstance(renewed, CredentialFailure):
             found = await _fetch(runtime, _dressed(request, claim, renewed), claim)
-    if isinstance(found, Failure):
+    if isinstance(found, Failure | Rejected):
         claim.note(judge(found, None, _ASKED.family, runtime.wall()))
-    elif isinstance(found, Rejected):
-        no = Ended(outcome=Outcome.UPSTREAM_REFUSED, rejected=found)
-        claim.note(judge(no, None, _ASKED.family, runtime.wall()))
     else:
         claim.reached()
     return found

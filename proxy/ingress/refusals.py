@@ -1,32 +1,30 @@
-"""Reasons: the one table of why turnlane itself says no, with status, code, words and advice.
+"""Refusals, pure: the one table of turnlane's own refusals, with status, code, words and advice.
 
 Codex drops the words of a plain 4xx, so a final no reaches it as 400 `invalid_prompt`, the only
 form whose message it shows to its user or, for a sub-agent, to the parent model. The true reason
-stands in the headers.
-
-deny: refuse a WebSocket before it is one, with a plain HTTP response.
+is in the headers.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, assert_never
 
+from lifecycle import Limits
+from proxy.config.settings import ClientSettings
 from proxy.ingress import replies
-from proxy.ingress.asgi import Scope, Send
-from proxy.ingress.auth import NOBODY
-from proxy.ingress.identity import from_headers
 from proxy.ingress.replies import INVALID, SERVER, ErrorReply
-from proxy.runtime import Runtime
-from proxy.turn.ended import Ended, SpentQuota
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused, SpentQuota
+from proxy.turn.ended import Broken, Cut, Displaced
+from proxy.upstream.interface import Failure
 
 WAITABLE_SECONDS: Final = 75
 """The longest advice that Codex was seen to wait out; what takes longer is final."""
 _LIMITED: Final = "rate_limit_error"
 _DETAIL_CHARACTERS: Final = 500  # a detail may quote the client, at any length
-_OVER_HTTP: Final = "http"
-_OF_ACCOUNTS: Final = frozenset({"accounts_spent", "accounts_withheld"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +34,16 @@ class _Rule:
     message: str
     type: str = INVALID
     retry: int | None = None
+    """Seconds; what a refusal itself says goes before."""
     final: bool = False
+    waitable: bool = False
+    """Final unless the refusal says that it lifts within WAITABLE_SECONDS."""
+    advises_late: bool = False
+    """Says when it lifts even where that makes it final."""
     codex_over_http: int | None = None
     """Status for Codex over HTTP, where it waits out a 503 up to 30 times and a 429 only 5."""
+    codex_knows_code: bool = False
+    """Codex over HTTP reads this code even where it is final, and shows when quota comes back."""
 
 
 def _busy(message: str) -> _Rule:
@@ -46,8 +51,14 @@ def _busy(message: str) -> _Rule:
 
 
 def _budget(message: str) -> _Rule:
-    """Retried when the window rolls far enough soon; else final."""
-    return _Rule(status=429, code="workflow_budget_exhausted", type=_LIMITED, message=message)
+    """Return the rule of what comes back as the window rolls."""
+    return _Rule(
+        status=429,
+        code="workflow_budget_exhausted",
+        type=_LIMITED,
+        waitable=True,
+        message=message,
+    )
 
 
 _LOCAL: Final = "turnlane refused this locally and asked no provider: "
@@ -55,31 +66,33 @@ _AFTER_ALL: Final = "turnlane refused this locally, after what providers said: "
 
 _RULES: Final = MappingProxyType(
     {
-        "turns_at_capacity": _busy("all {turns} turns are taken; one is free when a stream ends."),
-        "lanes_at_capacity": _busy(
+        Reason.TURNS_AT_CAPACITY: _busy(
+            "all {turns} turns are taken; one is free when a stream ends."
+        ),
+        Reason.LANES_AT_CAPACITY: _busy(
             "all {lanes} lanes are taken ({kept} of them are kept for interactive turns); one is "
             "free when a conversation's running turn ends."
         ),
-        "lane_busy": _busy(
+        Reason.LANE_BUSY: _busy(
             "this conversation has a turn running (1 at once), and it did not end within "
             "{settle:g} s; the lane is free when that turn ends."
         ),
-        "memory_at_capacity": _busy(
+        Reason.MEMORY_AT_CAPACITY: _busy(
             "the {memory} MiB for bodies and transcripts are taken; they are free as turns end."
         ),
-        "websockets_at_capacity": _busy(
+        Reason.WEBSOCKETS_AT_CAPACITY: _busy(
             "all {websockets} WebSockets are open; one is free when a client closes its own."
         ),
-        "draining": _busy(
+        Reason.DRAINING: _busy(
             "turnlane is shutting down and admits nothing new; a new one may follow."
         ),
-        "displaced": _Rule(
+        Reason.DISPLACED: _Rule(
             status=409,
             code="continued_elsewhere",
             final=True,
             message="this turn was continued on another connection.",
         ),
-        "workflow_concurrency_exhausted": _Rule(
+        Reason.WORKFLOW_CONCURRENCY_EXHAUSTED: _Rule(
             status=429,
             code="queue_capacity_exceeded",
             type=_LIMITED,
@@ -89,15 +102,15 @@ _RULES: Final = MappingProxyType(
             "conversation itself, and has none left for this one; one is free when a sub-agent's "
             "stream ends.",
         ),
-        "workflow_sends_exhausted": _budget(
+        Reason.WORKFLOW_SENDS_EXHAUSTED: _budget(
             "this task has used up its sends to providers: {w_sends} by sub-agents, {w_all} in "
             "all, in {w_minutes:g} min; they come back as that time passes."
         ),
-        "workflow_children_exhausted": _budget(
+        Reason.WORKFLOW_CHILDREN_EXHAUSTED: _budget(
             "this task has had {w_children} different sub-agents in {w_minutes:g} min; a further "
             "one may come as that time passes. Sub-agents that it has had may go on."
         ),
-        "workflow_tracking_exhausted": _Rule(
+        Reason.WORKFLOW_TRACKING_EXHAUSTED: _Rule(
             status=503,
             code="server_busy",
             type=SERVER,
@@ -105,52 +118,56 @@ _RULES: Final = MappingProxyType(
             message="{w_roots} tasks are tracked, and none of them can be forgotten now; one can "
             "when it is idle and within its budget.",
         ),
-        "accounts_spent": _Rule(
+        Reason.ACCOUNTS_SPENT: _Rule(
             status=429,
             code="usage_limit_reached",
             type="usage_limit_reached",
+            waitable=True,
             codex_over_http=503,
+            codex_knows_code=True,
             message="{detail}; {comes_back}.",
         ),
-        "accounts_withheld": _Rule(
+        Reason.ACCOUNTS_WITHHELD: _Rule(
             status=503,
             code="server_busy",
             type=SERVER,
+            waitable=True,
+            advises_late=True,
             message="no account can serve this now: {detail}.",
         ),
-        "unauthorized": _Rule(status=401, code="unauthorized", message="{detail}"),
-        "no_credential": _Rule(
+        Reason.UNAUTHORIZED: _Rule(status=401, code="unauthorized", message="{detail}"),
+        Reason.NO_CREDENTIAL: _Rule(
             status=401,
             code="no_credential",
             message="this request brings a turnlane key but no credential for a provider, and no "
             "account is configured to serve it.",
         ),
-        "foreign_origin": _Rule(status=403, code="foreign_origin", message="{detail}"),
-        "not_found": _Rule(status=404, code="not_found", message="{detail}"),
-        "method_not_allowed": _Rule(status=405, code="method_not_allowed", message="{detail}"),
-        "body_timeout": _Rule(
+        Reason.FOREIGN_ORIGIN: _Rule(status=403, code="foreign_origin", message="{detail}"),
+        Reason.NOT_FOUND: _Rule(status=404, code="not_found", message="{detail}"),
+        Reason.METHOD_NOT_ALLOWED: _Rule(status=405, code="method_not_allowed", message="{detail}"),
+        Reason.BODY_TIMEOUT: _Rule(
             status=408,
             code="body_timeout",
             message="the body was silent for {silent:g} s or not complete after {body:g} s.",
         ),
-        "too_large": _Rule(
+        Reason.TOO_LARGE: _Rule(
             status=413,
             code="too_large",
             final=True,
             message="the body is larger than {body_mib} MiB (decompressed likewise).",
         ),
-        "unsupported_encoding": _Rule(
+        Reason.UNSUPPORTED_ENCODING: _Rule(
             status=415, code="unsupported_encoding", final=True, message="{detail}"
         ),
-        "unsupported_stream_id": _Rule(
+        Reason.UNSUPPORTED_STREAM_ID: _Rule(
             status=400, code="unsupported_stream_id", final=True, message="{detail}"
         ),
-        "unsupported_frame": _Rule(
+        Reason.UNSUPPORTED_FRAME: _Rule(
             status=400, code="unsupported_frame", final=True, message="{detail}"
         ),
-        "bad_request": _Rule(status=400, code="bad_request", final=True, message="{detail}"),
+        Reason.BAD_REQUEST: _Rule(status=400, code="bad_request", final=True, message="{detail}"),
         # Codex answers this code by sending everything again, so it is never disguised.
-        "previous_response_not_found": _Rule(
+        Reason.PREVIOUS_RESPONSE_NOT_FOUND: _Rule(
             status=400,
             code="previous_response_not_found",
             message="response {detail} is not known where this turn goes; send the whole input.",
@@ -159,86 +176,21 @@ _RULES: Final = MappingProxyType(
 )
 
 
-def refusal(
-    runtime: Runtime,
-    reason: str,
-    *,
-    codex: bool,
-    transport: str,
-    detail: str = "",
-    retry_seconds: float | None = None,
-    spent: SpentQuota | None = None,
-    asked: bool = False,
-) -> ErrorReply:
-    """Our own no, as this client understands it. `retry_seconds`: what a workflow's window, or the
-    accounts, say. `asked`: a provider was asked before."""
-    rule = _RULES[reason]
-    retry, final = rule.retry, rule.final
-    if reason == "draining":
-        retry = max(1, math.ceil(runtime.admission.away_seconds))
-    elif rule.code == "workflow_budget_exhausted":
-        final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
-        retry = None if final else max(1, math.ceil(retry_seconds or 0))
-    elif reason in _OF_ACCOUNTS:
-        final = retry_seconds is None or retry_seconds > WAITABLE_SECONDS
-        if retry_seconds is not None and not (final and reason == "accounts_spent"):
-            retry = max(1, math.ceil(retry_seconds))
-    no = ErrorReply(
-        status=rule.status,
-        type=rule.type,
-        code=rule.code,
-        message=(_AFTER_ALL if asked else _LOCAL)
-        + rule.message.format(
-            **_figures(runtime), detail=detail[:_DETAIL_CHARACTERS], comes_back=_comes_back(spent)
-        ),
-        retry_after=retry,
-        reason=reason,
-        more=_more(spent),
-    )
-    if codex and final and reason == "accounts_spent" and transport == _OVER_HTTP:
-        return no  # Codex reads this code, and shows when the quota comes back
-    if codex and final:
-        return replace(no, status=400, type=INVALID, code="invalid_prompt", retry_after=None)
-    if codex and rule.codex_over_http is not None and transport == _OVER_HTTP:
-        return replace(no, status=rule.codex_over_http)
-    return no
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audience:
+    """Who reads a refusal: Codex has its own way with statuses, which differs by transport."""
+
+    codex: bool
+    transport: Transport
 
 
-def refusal_of(runtime: Runtime, ended: Ended, *, codex: bool, transport: str) -> ErrorReply:
-    """Return our own no that ended a turn; one that names no reason was displaced."""
-    return refusal(
-        runtime,
-        ended.refusal or "displaced",
-        codex=codex,
-        transport=transport,
-        detail=ended.detail,
-        retry_seconds=ended.retry_seconds,
-        spent=ended.spent,
-        asked=ended.asked,
-    )
+Figures = Mapping[str, float]
+"""The numbers that messages name; see `figures`."""
 
 
-def _comes_back(spent: SpentQuota | None) -> str:
-    if spent is None or spent.resets_at is None:
-        return "none of them said when quota comes back"
-    when = datetime.fromtimestamp(spent.resets_at, UTC)
-    return f"the first has quota again at {when:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _more(spent: SpentQuota | None) -> dict[str, object]:
-    if spent is None:
-        return {}
-    resets_at = None if spent.resets_at is None else math.ceil(spent.resets_at)
-    return {"plan_type": spent.plan_type, "resets_at": resets_at}
-
-
-def _figures(runtime: Runtime) -> dict[str, float]:
-    """The numbers that messages name."""
-    limits, client, workflow = (
-        runtime.config.limits,
-        runtime.config.client,
-        runtime.config.limits.workflow,
-    )
+def figures(limits: Limits, client: ClientSettings) -> Figures:
+    """Return the numbers that messages name, from the configuration."""
+    workflow = limits.workflow
     return {
         "turns": limits.turns,
         "lanes": limits.lanes,
@@ -259,13 +211,64 @@ def _figures(runtime: Runtime) -> dict[str, float]:
     }
 
 
-async def deny(runtime: Runtime, scope: Scope, send: Send, reason: str, detail: str = "") -> None:
-    """Answer the handshake with a plain HTTP response."""
-    identity = from_headers(scope["headers"], scope.get("principal", NOBODY))
-    runtime.journal.refused(
-        reason, transport="websocket", wall=runtime.wall(), principal=identity.principal
+def error_reply(
+    ended: Refused | Displaced | Failure | Cut | Broken, audience: Audience, figures: Figures
+) -> ErrorReply:
+    """Return what a client is told about an ending that it did not cause, as it understands it."""
+    match ended:
+        case Refused():
+            return _refusal(ended, audience, figures)
+        case Displaced():
+            return _refusal(Refused(reason=Reason.DISPLACED), audience, figures)
+        case Failure():
+            return replies.failed(ended)
+        case Cut():
+            return replies.cut(ended.how)
+        case Broken():
+            return replies.broken()
+        case _:
+            assert_never(ended)
+
+
+def _refusal(refused: Refused, audience: Audience, figures: Figures) -> ErrorReply:
+    rule, seconds = _RULES[refused.reason], refused.retry_seconds
+    final = rule.final or (rule.waitable and (seconds is None or seconds > WAITABLE_SECONDS))
+    retry = rule.retry if seconds is None else max(1, math.ceil(seconds))
+    if final and not rule.advises_late:
+        retry = None
+    no = ErrorReply(
+        status=rule.status,
+        type=rule.type,
+        code=rule.code,
+        message=(_AFTER_ALL if refused.asked else _LOCAL)
+        + rule.message.format(
+            **figures,
+            detail=refused.detail[:_DETAIL_CHARACTERS],
+            comes_back=_comes_back(refused.spent),
+        ),
+        retry_after=retry,
+        reason=refused.reason,
+        more=_more(refused.spent),
     )
-    no = refusal(runtime, reason, codex=identity.codex, transport="websocket", detail=detail)
-    status, headers, body = replies.http_form(no, close=True)
-    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})
+    over_http = audience.transport is Transport.HTTP
+    if audience.codex and final:
+        if over_http and rule.codex_knows_code:
+            return no
+        return replace(no, status=400, type=INVALID, code="invalid_prompt", retry_after=None)
+    if audience.codex and over_http and rule.codex_over_http is not None:
+        return replace(no, status=rule.codex_over_http)
+    return no
+
+
+def _comes_back(spent: SpentQuota | None) -> str:
+    if spent is None or spent.resets_at is None:
+        return "none of them said when quota comes back"
+    when = datetime.fromtimestamp(spent.resets_at, UTC)
+    return f"the first has quota again at {when:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _more(spent: SpentQuota | None) -> dict[str, object]:
+    if spent is None:
+        return {}
+    resets_at = None if spent.resets_at is None else math.ceil(spent.resets_at)
+    return {"plan_type": spent.plan_type, "resets_at": resets_at}

@@ -1,7 +1,7 @@
-"""What a no looks like: its two forms, for HTTP and for a WebSocket, whoever said it.
+"""What an error looks like to a client: its two forms, for HTTP and for a WebSocket.
 
 Rules for this file: an error frame always has a status; a "later" always has a whole number of
-seconds, at least 1. The reasons of turnlane's own refusals are in `reasons.py`.
+seconds, at least 1. turnlane's own refusals are in `refusals.py`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,15 @@ from typing import Final
 import msgspec
 
 from proxy.headers import HeaderList, retry_after
+from proxy.refusal import Reason
 from proxy.responses.events import error_status, readable_error
 from proxy.responses.rawjson import UNREADABLE, members, text
 from proxy.responses.sse import Event, event_from
 from proxy.turn.ended import Rejected, WholeReply
 from proxy.upstream.interface import Failure
+
+Form = tuple[int, HeaderList, bytes]
+"""A whole answer over HTTP: status, headers and body."""
 
 REFUSAL_HEADER: Final = "x-turnlane-refusal"
 INVALID: Final = "invalid_request_error"
@@ -28,14 +32,14 @@ _UNSAID: Final = "the upstream reported an error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReply:
-    """One refusal or failure, ready to be written in either form."""
+    """One refusal or failure, which can be written in either form."""
 
     status: int
     type: str
     code: str
     message: str
     retry_after: int | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     """Set when turnlane itself refused: the value of `x-turnlane-refusal`."""
 
     more: Mapping[str, object] = field(default_factory=dict)
@@ -53,7 +57,7 @@ class ErrorReply:
 
 
 def failed(failure: Failure) -> ErrorReply:
-    """No reply from the upstream, before anything reached the client."""
+    """Return what is said when no reply came, before anything reached the client."""
     return ErrorReply(
         status=failure.status,
         type=SERVER,
@@ -64,7 +68,7 @@ def failed(failure: Failure) -> ErrorReply:
 
 
 def cut(how: str) -> ErrorReply:
-    """The upstream's stream broke after its first event; a WebSocket has to be told."""
+    """Return what a WebSocket is told when the stream broke after its first event."""
     return ErrorReply(
         status=502,
         type=SERVER,
@@ -75,7 +79,7 @@ def cut(how: str) -> ErrorReply:
 
 
 def broken() -> ErrorReply:
-    """A bug of ours; the log has it."""
+    """Return what is said of a bug of ours."""
     return ErrorReply(
         status=500,
         type=SERVER,
@@ -85,8 +89,8 @@ def broken() -> ErrorReply:
     )
 
 
-def http_form(no: ErrorReply, *, close: bool) -> tuple[int, HeaderList, bytes]:
-    """Status, headers and body."""
+def http_form(no: ErrorReply, *, close: bool) -> Form:
+    """Return the error as a whole HTTP answer; `close` ends the connection after it."""
     body = msgspec.json.encode({"error": no.error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if close:
@@ -99,7 +103,7 @@ def http_form(no: ErrorReply, *, close: bool) -> tuple[int, HeaderList, bytes]:
 
 
 def frame_form(no: ErrorReply) -> bytes:
-    """An error frame."""
+    """Return the error as a WebSocket frame."""
     headers = {}
     if no.retry_after is not None:
         headers["retry-after"] = str(no.retry_after)
@@ -109,15 +113,15 @@ def frame_form(no: ErrorReply) -> bytes:
 
 
 def failed_event(no: ErrorReply) -> Event:
-    """A no for a stream that has begun: `response.failed`, whose words Codex shows."""
+    """Return `response.failed` for a stream that has begun; Codex shows its words."""
     kind = "response.failed"
     error = {"code": "invalid_prompt", "message": no.message}
     response = {"id": "resp_turnlane", "object": "response", "status": "failed", "error": error}
     return event_from(msgspec.json.encode({"type": kind, "response": response}), kind)
 
 
-def whole_http(reply: WholeReply, wall: float) -> tuple[int, HeaderList, bytes]:
-    """Return an upstream's reply, a no or not, for HTTP: its advice comes in whole seconds."""
+def whole_http(reply: WholeReply, wall: float) -> Form:
+    """Return an upstream's reply for HTTP, with its advice in whole seconds."""
     headers = [
         (name, value)
         for name, value in reply.headers
@@ -131,7 +135,7 @@ def whole_http(reply: WholeReply, wall: float) -> tuple[int, HeaderList, bytes]:
 
 
 def rejected_frame(rejected: Rejected, wall: float) -> bytes:
-    """The upstream's no over a WebSocket."""
+    """Return the upstream's rejection for a WebSocket."""
     try:
         stated = members(rejected.body).get("error")
     except UNREADABLE:
@@ -147,7 +151,7 @@ def rejected_frame(rejected: Rejected, wall: float) -> bytes:
 
 
 def error_event_frame(data: bytes, wall: float) -> bytes:
-    """An `error` event as an error frame, with a status: without one Codex would go on waiting."""
+    """Return an `error` event as an error frame. Codex waits on without its status."""
     try:
         event = members(data)
     except UNREADABLE:

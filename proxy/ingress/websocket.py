@@ -14,34 +14,33 @@ upstream is not replaced any more; the new one follows it.
 
 import uuid
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 import trio
 
-from lifecycle import AdmissionReason, AdmissionRefused, Ask, Waiting
+from lifecycle import AdmissionRefused, Ask, Waiting
 from proxy.ingress.asgi import (
     GOING_AWAY,
     POLICY,
     TOO_BIG,
     TRY_AGAIN_LATER,
-    ClientConnection,
+    ClientRequest,
     Close,
     Receive,
-    Scope,
     Send,
 )
 from proxy.ingress.auth import may_call
-from proxy.ingress.identity import from_frame, from_headers
-from proxy.ingress.refusals import deny, refusal_of
-from proxy.ingress.replies import ErrorReply, frame_form
+from proxy.ingress.identity import from_frame
+from proxy.ingress.refusals import Audience, error_reply
+from proxy.ingress.replies import frame_form, http_form
 from proxy.ingress.websocket_frames import FILLER, frames_of
 from proxy.ingress.websocket_turn import StoredTranscript, WebSocketTurn
-from proxy.journal.outcome import Outcome
+from proxy.refusal import Reason, Refused, by_admission
 from proxy.responses.events import prewarmed
 from proxy.responses.frames import Create, Ignored, Interrupt, read_frame
 from proxy.responses.transcript import Transcript, continued
 from proxy.runtime import Runtime
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Cancelled, Cause
 from proxy.turn.outbox import Outbox, Taken, hand_on
 from proxy.turn.run import run_turn
 
@@ -51,18 +50,33 @@ _ANSWERS: Final = 8
 """More than one message can lead to. Kept free, so that deciding never fails half-way."""
 
 
-async def serve_websocket(runtime: Runtime, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_websocket(runtime: Runtime, request: ClientRequest) -> None:
     """`GET /v1/responses`, upgraded."""
     try:
         with runtime.admission.websocket():
-            await send({"type": "websocket.accept"})
-            socket = ClientSocket(runtime, scope)
+            await request.send({"type": "websocket.accept"})
+            socket = ClientSocket(runtime, request)
             try:
-                await _run(socket, receive, send)
+                await _run(socket, request.receive, request.send)
             finally:
                 socket.forget()
     except AdmissionRefused as no:
-        await deny(runtime, scope, send, no.refusal)
+        await deny(runtime, request, by_admission(no))
+
+
+async def deny(runtime: Runtime, request: ClientRequest, refused: Refused) -> None:
+    """Record a refusal, and answer the handshake with a plain HTTP response."""
+    runtime.journal.refused(
+        refused.reason,
+        transport=request.transport,
+        wall=runtime.wall(),
+        principal=request.identity.principal,
+    )
+    no = error_reply(refused, request.audience, request.figures)
+    status, headers, body = http_form(no, close=True)
+    start = {"type": "websocket.http.response.start", "status": status, "headers": headers}
+    await request.send(start)
+    await request.send({"type": "websocket.http.response.body", "body": body, "more_body": False})
 
 
 async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
@@ -78,13 +92,12 @@ async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
 
 
 class ClientSocket:
-    def __init__(self, runtime: Runtime, scope: Scope) -> None:
+    def __init__(self, runtime: Runtime, request: ClientRequest) -> None:
         self._runtime = runtime
-        self._headers = scope["headers"]
-        self._query: bytes = scope["query_string"]
-        self._identity = from_headers(self._headers, scope["principal"])
-        self._peer: ClientConnection = scope["state"]["peer"]
-        self._peer.watch_unfinished(self._meter)
+        self._request = request
+        self._identity = request.identity
+        self._connection = request.connection
+        self._connection.watch_unfinished(self._meter)
         self._current: WebSocketTurn | None = None
         self._kept = StoredTranscript(runtime.admission.memory)
         self._unfinished = runtime.admission.memory.reserve(0)
@@ -99,10 +112,13 @@ class ClientSocket:
         injected = 0 if self._current is None else self._current.outbox.injected
         if self._to_write.statistics().current_buffer_used + injected > _UNWRITTEN - _ANSWERS:
             return False
-        if not may_call(self._runtime, self._identity.principal):
-            self._stop("unauthorized", POLICY, "this key was revoked, or keys were introduced")
+        runtime = self._runtime
+        if not may_call(runtime.keys, runtime.config.server.host, self._identity.principal):
+            detail = "this key was revoked, or keys were introduced"
+            self._stop(Refused(reason=Reason.UNAUTHORIZED, detail=detail), POLICY)
         elif text is None:
-            self._refuse("unsupported_frame", "binary frames are not part of this protocol")
+            detail = "binary frames are not part of this protocol"
+            self._refuse(Refused(reason=Reason.UNSUPPORTED_FRAME, detail=detail))
         else:
             self._hear_text(text.encode("utf-8", "surrogatepass"), connection)
         return True
@@ -110,7 +126,7 @@ class ClientSocket:
     def _hear_text(self, frame: bytes, connection: trio.Nursery) -> None:
         self._meter(0)
         if len(frame) > self._runtime.config.client.body_bytes:
-            self._refuse("too_large")
+            self._refuse(Refused(reason=Reason.TOO_LARGE))
             return
         match read_frame(frame):
             case Create() as create:
@@ -120,8 +136,10 @@ class ClientSocket:
                     self._current.interrupt(response_id)
             case Ignored():
                 pass
-            case unusable:
-                self._refuse(unusable.reason, unusable.problem)
+            case Refused() as refused:
+                self._refuse(refused)
+            case unknown:
+                assert_never(unknown)
 
     def _create(self, create: Create, connection: trio.Nursery) -> None:
         identity = from_frame(create.metadata, self._identity)
@@ -130,7 +148,8 @@ class ClientSocket:
         if create.previous_response_id is not None:
             before = self._kept.transcript
             if before is None or before.response_id != create.previous_response_id:
-                self._refuse("previous_response_not_found", create.previous_response_id)
+                detail, reason = create.previous_response_id, Reason.PREVIOUS_RESPONSE_NOT_FOUND
+                self._refuse(Refused(reason=reason, detail=detail))
                 return
         if create.prewarm:
             self._prewarm(create, before)
@@ -139,8 +158,8 @@ class ClientSocket:
         turn = WebSocketTurn(
             create=create,
             before=before,
-            headers=self._headers,
-            query=self._query,
+            headers=self._request.headers,
+            query=self._request.query,
             outbox=Outbox(client.outbox_bytes, client.stall_seconds),
             store=self._kept.remember,
             gone=self._gone,
@@ -161,7 +180,7 @@ class ClientSocket:
                 try:
                     turn.waiting = self._succeed(current, ask)
                 except AdmissionRefused as no:
-                    self._refuse(no.refusal, ask=ask, retry_seconds=no.retry_seconds)
+                    self._refuse(by_admission(no), ask)
                     return
                 current.replace()
         self._to_write.send_nowait(turn.outbox)
@@ -185,57 +204,49 @@ class ClientSocket:
         for frame in prewarmed(name, create.model, self._runtime.wall()):
             self._to_write.send_nowait(frame)
 
-    def _refuse(
-        self,
-        reason: str,
-        detail: str = "",
-        ask: Ask | None = None,
-        retry_seconds: float | None = None,
-    ) -> None:
-        frame = self._no(reason, detail, ask, retry_seconds)
+    def _refuse(self, refused: Refused, ask: Ask | None = None) -> None:
+        frame = self._no(refused, ask)
         if self._current is not None and self._current.speaking:
             self._current.outbox.inject(frame)
         else:
             self._to_write.send_nowait(frame)
 
-    def _no(
-        self, reason: str, detail: str, ask: Ask | None = None, retry_seconds: float | None = None
-    ) -> bytes:
+    def _no(self, refused: Refused, ask: Ask | None = None) -> bytes:
+        """Record a refusal, and return its frame."""
         runtime = self._runtime
         runtime.journal.refused(
-            reason,
-            transport="websocket",
+            refused.reason,
+            transport=self._request.transport,
             wall=runtime.wall(),
             principal=self._identity.principal,
             ask=ask,
             root=None if ask is None else runtime.admission.workflows.root(ask),
         )
-        refused = Ended(
-            outcome=Outcome.REFUSED, refusal=reason, detail=detail, retry_seconds=retry_seconds
-        )
-        return frame_form(self._in_words(refused))
+        return frame_form(error_reply(refused, self._audience, self._request.figures))
 
-    def _in_words(self, ended: Ended) -> ErrorReply:
-        codex = self._identity.codex
-        return refusal_of(self._runtime, ended, codex=codex, transport="websocket")
+    @property
+    def _audience(self) -> Audience:
+        """A frame may be the first to say that it comes from Codex."""
+        return Audience(codex=self._identity.codex, transport=self._request.transport)
 
     def _meter(self, unfinished: int) -> None:
         """Hold the bytes of a message that has arrived in part; too many end the socket."""
         if self._unfinished is None:
             return
         if unfinished > self._runtime.config.client.message_bytes:
-            self._stop("too_large", TOO_BIG)  # hypercorn has said so already, and drops the rest
+            refused = Refused(reason=Reason.TOO_LARGE)
+            self._stop(refused, TOO_BIG)  # hypercorn has said so already, and drops the rest
         elif not self._unfinished.resize(unfinished):
-            self._stop(AdmissionReason.MEMORY_AT_CAPACITY, TRY_AGAIN_LATER)
+            self._stop(Refused(reason=Reason.MEMORY_AT_CAPACITY), TRY_AGAIN_LATER)
 
-    def _stop(self, reason: str, code: int, detail: str = "") -> None:
+    def _stop(self, refused: Refused, code: int) -> None:
         """Refuse a message, and end the socket and its turn with it."""
         assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
         if self._current is not None:
             self._current.scope.cancel()
-        self._to_write.send_nowait(self._no(reason, detail))
+        self._to_write.send_nowait(self._no(refused))
         self._to_write.send_nowait(Close(code))
 
     # Turns.
@@ -249,17 +260,17 @@ class ClientSocket:
                     await after.wait()
                 await run_turn(self._runtime, ask, turn, turn.outbox)
         finally:
-            turn.outbox.end(Ended(outcome=turn.cause()))  # stands only if it never began
+            turn.outbox.end(Cancelled(cause=turn.cause()))  # stands only if it never began
             turn.finished.set()
 
-    def _gone(self) -> Outcome:
+    def _gone(self) -> Cause:
         over = self._runtime.admission.drain_is_over
-        return Outcome.SHUTDOWN if over else Outcome.CLIENT_GONE
+        return Cause.SHUTDOWN if over else Cause.CLIENT_GONE
 
     def forget(self) -> None:
         """The socket is gone: give back what it held."""
         self._kept.forget()
-        self._peer.watch_unfinished(None)
+        self._connection.watch_unfinished(None)
         if self._unfinished is not None:
             self._unfinished.give_back()
             self._unfinished = None
@@ -276,17 +287,19 @@ class ClientSocket:
                 case Outbox():
                     await self._write_turn(item)
                 case frame:
-                    await self._peer.send_frames([frame])
+                    await self._connection.send_frames([frame])
 
     async def _write_turn(self, outbox: Outbox) -> None:
+        figures = self._request.figures
+
         async def write(taken: Taken) -> bool:
-            frames = frames_of(taken, self._in_words, self._runtime.wall())
+            frames = frames_of(taken, self._audience, figures, self._runtime.wall())
             if frames:
-                await self._peer.send_frames(frames)
+                await self._connection.send_frames(frames)
             return taken.ended is None
 
         async def fill() -> None:
-            await self._peer.send_frames([FILLER])
+            await self._connection.send_frames([FILLER])
 
         await hand_on(outbox, write, self._runtime.config.client.filler_seconds, fill)
 

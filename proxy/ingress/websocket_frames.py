@@ -1,22 +1,30 @@
 """Frames to a WebSocket client, pure: what was taken from an outbox, as text frames."""
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from proxy.ingress import replies
-from proxy.journal.outcome import Outcome
+from proxy.ingress.refusals import Audience, Figures, error_reply
+from proxy.refusal import Refused
 from proxy.responses.forwarding import metadata_event, rate_limits_event
-from proxy.turn.ended import Ended
+from proxy.turn.ended import (
+    Broken,
+    Cancelled,
+    Cut,
+    Delivered,
+    Displaced,
+    Ended,
+    Finished,
+    Interrupted,
+    Rejected,
+)
 from proxy.turn.outbox import Taken
+from proxy.upstream.interface import Failure
 
 FILLER: Final = b'{"type":"keepalive"}'
 """Codex's idle timer counts text frames, of whatever type, and no pings."""
 
-InWords = Callable[[Ended], replies.ErrorReply]
-"""Puts our own no into words for the client; asked for a turn that we ended, and for no other."""
 
-
-def frames_of(taken: Taken, in_words: InWords, wall: float) -> list[bytes]:
+def frames_of(taken: Taken, audience: Audience, figures: Figures, wall: float) -> list[bytes]:
     """Return what has come together as frames in order, the end of the turn included."""
     frames: list[bytes] = []
     if taken.head is not None:
@@ -26,32 +34,26 @@ def frames_of(taken: Taken, in_words: InWords, wall: float) -> list[bytes]:
         data = batch.data if batch.raw.isascii() else map(_text, batch.data)
         frames.extend(filter(None, data))
     if taken.ended is not None:
-        last = _last(taken.ended, in_words, wall)
+        last = _last(taken.ended, audience, figures, wall)
         if last is not None:
             frames.append(_text(last))
     return frames
 
 
-def _last(ended: Ended, in_words: InWords, wall: float) -> bytes | None:
-    """The frame that ends a turn; None when its client is not told, or is gone."""
-    if ended.final is not None:
-        data = ended.final.data or b""
-        if ended.final.type == "error":
-            return replies.error_event_frame(data, wall)
-        return data
-    if ended.rejected is not None:
-        return replies.rejected_frame(ended.rejected, wall)
-    if ended.failure is not None:
-        return replies.frame_form(replies.failed(ended.failure))
-    match ended.outcome:
-        case Outcome.REFUSED | Outcome.DISPLACED:
-            return replies.frame_form(in_words(ended))
-        case Outcome.CUT:
-            return replies.frame_form(replies.cut(ended.detail))
-        case Outcome.BROKEN:
-            return replies.frame_form(replies.broken())
-        case _:
+def _last(ended: Ended, audience: Audience, figures: Figures, wall: float) -> bytes | None:
+    """Return the frame that ends a turn; None when its client is not told, or is gone."""
+    match ended:
+        case Finished() | Interrupted():
+            data = ended.final.data or b""
+            return replies.error_event_frame(data, wall) if ended.final.type == "error" else data
+        case Rejected():
+            return replies.rejected_frame(ended, wall)
+        case Refused() | Displaced() | Failure() | Cut() | Broken():
+            return replies.frame_form(error_reply(ended, audience, figures))
+        case Delivered() | Cancelled():
             return None
+        case _:
+            assert_never(ended)
 
 
 def _text(data: bytes) -> bytes:

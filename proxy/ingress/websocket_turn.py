@@ -9,24 +9,22 @@ import trio
 
 from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
 from proxy.headers import HeaderList
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import interrupted, output_item, response_id
 from proxy.responses.forwarding import upward_from_frame
 from proxy.responses.frames import Create, post_body
 from proxy.responses.sse import TERMINAL_TYPES, Noted
 from proxy.responses.transcript import OutputItem, Transcript, continued, output_item_of
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Cancelled, Cause, Ended, Finished, Interrupted, outcome_of
 from proxy.turn.exchange import Prepared
 from proxy.turn.outbox import Outbox
 from proxy.upstream.interface import UpstreamRequest
-
-_ENDS_TRANSCRIPT = frozenset({Outcome.COMPLETED, Outcome.INCOMPLETE, Outcome.INTERRUPTED})
 
 
 class WebSocketTurn:
     """`store` is told what was said, once the leases are back and before the client knows."""
 
-    transport = "websocket"
+    transport = Transport.WEBSOCKET
     streams_only = True
 
     def __init__(
@@ -38,7 +36,7 @@ class WebSocketTurn:
         query: bytes,
         outbox: Outbox,
         store: Callable[[Transcript], None],
-        gone: Callable[[], Outcome],
+        gone: Callable[[], Cause],
     ) -> None:
         self._create: Create | None = create
         self._before = before
@@ -50,7 +48,7 @@ class WebSocketTurn:
         self._input: tuple[bytes, ...] = ()
         self._output: list[OutputItem] = []
         self._created: bytes | None = None
-        self._cause: Outcome | None = None
+        self._cause: Cause | None = None
         self._lease_id: LeaseId | None = None
         self.waiting: Waiting | None = None
         self.response_id: str | None = None
@@ -67,7 +65,7 @@ class WebSocketTurn:
     @property
     def speaking(self) -> bool:
         """Its events are still on their way; what else is said goes between them."""
-        return not self.over and self._cause is not Outcome.REPLACED
+        return not self.over and self._cause is not Cause.REPLACED
 
     @property
     def lease_id(self) -> LeaseId | None:
@@ -78,7 +76,7 @@ class WebSocketTurn:
 
     def replace(self) -> None:
         """Cancel it; nothing more of it reaches the client."""
-        self._cause = Outcome.REPLACED
+        self._cause = Cause.REPLACED
         self.outbox.discard()
         self.scope.cancel()
 
@@ -86,7 +84,7 @@ class WebSocketTurn:
         """End it at once with `response.incomplete`, if it is the response that is meant."""
         if self._created is None or self.terminal_seen or named not in (None, self.response_id):
             return
-        self._cause = Outcome.INTERRUPTED
+        self._cause = Cause.INTERRUPTED
         self.scope.cancel()
 
     async def prepare(self, lease: Lease) -> Prepared:
@@ -112,15 +110,16 @@ class WebSocketTurn:
             self._created = event.data
             self.response_id = response_id(event.data)
 
-    def cause(self) -> Outcome:
+    def cause(self) -> Cause:
         return self._cause or self._gone()
 
     def conclude(self, ended: Ended) -> Ended:
-        if self._cause is Outcome.REPLACED:  # whatever it came to meanwhile, its client is past it
-            return Ended(outcome=Outcome.REPLACED, usage=ended.usage)
-        if ended.outcome is Outcome.INTERRUPTED and self._created is not None:
-            ended = Ended(outcome=ended.outcome, final=interrupted(self._created))
-        if ended.outcome in _ENDS_TRANSCRIPT and ended.final is not None and not self.forgotten:
+        if self._cause is Cause.REPLACED:  # whatever it came to meanwhile, its client is past it
+            return Cancelled(cause=Cause.REPLACED)
+        if ended == Cancelled(cause=Cause.INTERRUPTED) and self._created is not None:
+            ended = Interrupted(final=interrupted(self._created))
+        failed = outcome_of(ended) is Outcome.FAILED
+        if isinstance(ended, Finished | Interrupted) and not (failed or self.forgotten):
             self._store(
                 Transcript(
                     response_id=response_id(ended.final.data or b""),

@@ -17,10 +17,11 @@ from types import MappingProxyType
 import trio
 
 from lifecycle import Ask, RootId
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
 from proxy.journal.summary import MOST_RECORDS
+from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
 logger = logging.getLogger("turnlane")
@@ -79,9 +80,9 @@ class Journal:
 
     def refused(
         self,
-        refusal: str,
+        reason: Reason,
         *,
-        transport: str,
+        transport: Transport,
         wall: float,
         principal: str = "-",
         ask: Ask | None = None,
@@ -97,7 +98,7 @@ class Journal:
                 lane=None if ask is None else ask.lane,
                 root=root,
                 worker=ask is not None and ask.worker,
-                refusal=refusal,
+                refusal=reason,
             )
         )
 

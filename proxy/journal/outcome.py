@@ -1,6 +1,14 @@
-"""How a turn ended, in one word."""
+"""What a record says in one word: how a turn ended, and the way it came."""
 
 from enum import StrEnum
+
+
+class Transport(StrEnum):
+    """The way a request came: a turn by the first two, an operator's command by the third."""
+
+    HTTP = "http"
+    WEBSOCKET = "websocket"
+    CONTROL = "control"
 
 
 class Outcome(StrEnum):

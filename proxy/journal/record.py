@@ -1,11 +1,12 @@
-"""TurnRecord: what is kept of one finished turn, or of one refusal.
+"""TurnRecord: what is kept of one finished turn, one refusal, or one command of an operator.
 
 Digests, numbers and names from our own tables: no prompt, token, header, path or turn metadata.
 """
 
 from dataclasses import dataclass
 
-from proxy.journal.outcome import Outcome
+from proxy.accounts.route import Move
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
 
 
@@ -15,7 +16,7 @@ class TurnRecord:
 
     wall: float
     principal: str
-    transport: str
+    transport: Transport
     outcome: Outcome
     lane: str | None = None
     root: str | None = None
@@ -23,12 +24,14 @@ class TurnRecord:
     model: str | None = None
     upstream: str | None = None
     account: str | None = None
-    move: str | None = None
-    """How the turn came to its account: `proxy.accounts.routes.Move`, and `reason` why."""
+    move: Move | None = None
+    """How the turn came to its account."""
     reason: str | None = None
+    """Why it came there, or the command that changed an account."""
     attempts: int = 0
     status: int | None = None
     refusal: str | None = None
+    """A `Reason`; as text, since another version may have written the journal."""
     first_event_ms: float | None = None
     total_ms: float = 0.0
     usage: TokenUsage = UNKNOWN_USAGE

@@ -14,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from proxy.accounts.route import Move
 from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.responses.events import TokenUsage
 
@@ -174,5 +175,10 @@ def _storable(count: int | None) -> int | None:
 def _record(values: Sequence[Any]) -> TurnRecord:
     named = dict(zip(_COLUMNS, values, strict=True))
     usage = TokenUsage(**{name: named.pop(name) for name in _USAGE})
-    named |= {"outcome": Outcome(named["outcome"]), "worker": bool(named["worker"])}
+    named |= {
+        "transport": Transport(named["transport"]),
+        "outcome": Outcome(named["outcome"]),
+        "worker": bool(named["worker"]),
+        "move": None if named["move"] is None else Move(named["move"]),
+    }
     return TurnRecord(usage=usage, **named)

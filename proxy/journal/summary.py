@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 
 HOUR_SECONDS: Final = 3600.0
@@ -52,7 +52,9 @@ def past(records: Sequence[TurnRecord], now: float) -> Past:
 
 def summed(records: Iterable[TurnRecord], now: float) -> LastHour:
     """The last hour of some records."""
-    recent = [x for x in records if x.wall > now - HOUR_SECONDS and x.transport != "control"]
+    recent = [
+        x for x in records if x.wall > now - HOUR_SECONDS and x.transport is not Transport.CONTROL
+    ]
     turns = [x for x in recent if x.outcome is not Outcome.REFUSED]
     counted = [x.usage for x in turns if x.usage.input_tokens is not None]
     reasons: dict[str, list[float]] = {}

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from proxy.refusal import Reason, Refused
 from proxy.responses.rawjson import UNREADABLE, Fields, members, text
 
 _FRAME_ONLY: Final = frozenset({"type", "generate", "previous_response_id", "input", "stream"})
@@ -41,28 +42,22 @@ class Ignored:
     """A frame that asks for nothing, as `response.processed`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
-    """`reason` is a refusal's name (see `proxy.ingress.refusals`), `problem` says what is wrong."""
-
-    reason: str
-    problem: str
-
-
-def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Unusable:
+def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Refused:
     """What a text frame asks for."""
     try:
         fields = members(frame)
         kind = text(fields, "type")
     except UNREADABLE as error:
-        return Unusable("bad_request", f"the frame is not a JSON object: {error}")
+        return Refused(reason=Reason.BAD_REQUEST, detail=f"the frame is not a JSON object: {error}")
     if kind == "response.create":
         return _create(fields, len(frame))
     if kind == "response.interrupt":
         return Interrupt(text(fields, "response_id"))
     if kind == "response.processed":
         return Ignored()
-    return Unusable("unsupported_frame", f"turnlane does not know frames of type {kind!r}")
+    return Refused(
+        reason=Reason.UNSUPPORTED_FRAME, detail=f"turnlane does not know frames of type {kind!r}"
+    )
 
 
 def post_body(fields: Fields, items: Sequence[bytes]) -> bytes:
@@ -77,19 +72,18 @@ def post_body(fields: Fields, items: Sequence[bytes]) -> bytes:
     return b"{" + b",".join(parts) + b"}"
 
 
-def _create(fields: Fields, size: int) -> Create | Unusable:
+def _create(fields: Fields, size: int) -> Create | Refused:
     if "stream_id" in fields:
-        return Unusable(
-            "unsupported_stream_id", "stream_id needs an upstream that multiplexes streams"
-        )
+        detail = "stream_id needs an upstream that multiplexes streams"
+        return Refused(reason=Reason.UNSUPPORTED_STREAM_ID, detail=detail)
     items = bytes(fields.get("input", msgspec.Raw(b"[]"))).strip()
     if items.startswith(b'"'):  # a plain string is shorthand for one user message
         items = b'[{"type":"message","role":"user","content":' + items + b"}]"
     if not items.startswith(b"["):
-        return Unusable("bad_request", "input must be an array or a string")
+        return Refused(reason=Reason.BAD_REQUEST, detail="input must be an array or a string")
     previous = text(fields, "previous_response_id")
     if previous is None and bytes(fields.get("previous_response_id", _NULL)) != b"null":
-        return Unusable("bad_request", "previous_response_id must be a string")
+        return Refused(reason=Reason.BAD_REQUEST, detail="previous_response_id must be a string")
     return Create(
         fields=fields,
         input=items[1:-1].strip(),

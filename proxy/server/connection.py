@@ -1,4 +1,4 @@
-"""Connection: one accepted socket, from its first byte to its last; the `Peer` of a WebSocket.
+"""Connection: one accepted socket, from its first byte to its last, as its requests see it.
 
 Theory of operation
 -------------------
@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.events import Closed, Event, RawData, Updated
 from hypercorn.trio.task_group import TaskGroup
@@ -32,6 +33,9 @@ from hypercorn.typing import (
 )
 from hypercorn.utils import parse_socket_addr
 
+from proxy.ingress.app import App
+from proxy.ingress.asgi import Receive, Send
+from proxy.ingress.asgi import Scope as RequestScope
 from proxy.server.protocol import Protocol, ReadingOn, Stream
 from proxy.server.stream import ClientStream, text_frames
 
@@ -74,9 +78,11 @@ class Connection(TCPServer):
     protocol: Protocol  # type: ignore[assignment]  # hypercorn's wrapper adds HTTP/2 to it
 
     def __init__(
-        self, app: AppWrapper, config: HypercornConfig, context: WorkerContext, wire: ClientStream
+        self, app: App, config: HypercornConfig, context: WorkerContext, wire: ClientStream
     ) -> None:
-        super().__init__(app, config, context, LifespanState({"peer": self}), wire)  # type: ignore[arg-type]  # a stream, to hypercorn
+        wrapped = ASGIWrapper(self._serve)  # type: ignore[arg-type]  # plain mappings here
+        super().__init__(wrapped, config, context, LifespanState({}), wire)  # type: ignore[arg-type]  # a stream, to hypercorn
+        self._application = app
         self._wire = wire
         self._ending = trio.CancelScope()
         self._idle_since: float | None = trio.current_time()
@@ -102,6 +108,9 @@ class Connection(TCPServer):
             self._task_group.spawn(self._end_when_idle)
             await self._read_data()
             self._ending.cancel()
+
+    async def _serve(self, scope: RequestScope, receive: Receive, send: Send) -> None:
+        await self._application(scope, receive, send, self)
 
     async def protocol_send(self, event: Event) -> None:
         if isinstance(event, RawData):

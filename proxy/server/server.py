@@ -14,7 +14,6 @@ import logging
 import socket
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config as HypercornConfig
 from hypercorn.trio.worker_context import WorkerContext
 
@@ -38,7 +37,7 @@ class Server:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._app = ASGIWrapper(App(runtime))  # type: ignore[arg-type]  # plain mappings here
+        self._app = App(runtime)
         self._context = WorkerContext(None)
         self._hypercorn = _hypercorn_config(runtime)
         self._places = trio.CapacityLimiter(runtime.config.server.connections)

@@ -17,28 +17,27 @@ import trio
 
 from lifecycle import Ask
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import FRESH, AccountRequest, Claim
+from proxy.accounts.claim import FRESH, AccountRequest, Claim, IssuedKind
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Move, Withheld
 from proxy.accounts.verdict import Kind
 from proxy.accounts.view import AccountId
 from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList, find
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused
 from proxy.responses.events import response_id
 from proxy.responses.forwarding import for_account
 from proxy.responses.reasoning import without_reasoning
 from proxy.runtime import Runtime
 from proxy.turn.classify import (
-    concluded,
     judge,
     refuses_encrypted,
-    status_of,
     unanswered,
     withheld,
     withheld_locally,
 )
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Answer, Cut, Ended, Finished, Rejected
 from proxy.turn.exchange import Exchange, Prepared, Progress
 from proxy.turn.outbox import Outbox
 from proxy.turn.relay import Relay, cut
@@ -87,12 +86,14 @@ class Attempts:
             ended = await self._on_accounts()
             if self._progress.move in FRESH:
                 await self._runtime.accounts.scribe.wait_written(self._asked.key)
-            return replace(ended, asked=self._progress.attempts > 0)
-        answer: Ended | Failure | None = None
+            if isinstance(ended, Refused):
+                return replace(ended, asked=self._progress.attempts > 0)
+            return ended
+        answer: Answer | None = None
         while (answer is None or unanswered(answer)) and self._may_send():
             answer = await self._send(self._request)
         assert answer is not None
-        return concluded(answer)
+        return answer
 
     async def _on_accounts(self) -> Ended:
         excluded: set[AccountId] = set()
@@ -127,21 +128,20 @@ class Attempts:
         the one that it moved to has failed."""
         progress, route = self._progress, claim.route
         progress.serving, progress.account = claim, claim.account.id
-        if route.move is not Move.NEW or progress.move != Move.REBOUND:
+        if route.move is not Move.NEW or progress.move is not Move.REBOUND:
             progress.move, progress.reason = route.move, route.reason
 
     def _knows_anchor(self, claim: Claim) -> bool:
         """Whether the account may know the response that the request goes on from."""
-        return self._previous is None or claim.may_have("response", self._previous)
+        return self._previous is None or claim.may_have(IssuedKind.RESPONSE, self._previous)
 
     def _without_anchor(self, step: "_Step | None") -> Ended:
         """Elsewhere the whole input is needed. An account that has only stumbled in this turn still
         knows the response, so its own words are the better answer."""
         if step is not None and not step.refused:
             return step.ended
-        return Ended(
-            outcome=Outcome.REFUSED,
-            refusal="previous_response_not_found",
+        return Refused(
+            reason=Reason.PREVIOUS_RESPONSE_NOT_FOUND,
             detail=self._previous or "",
         )
 
@@ -149,7 +149,7 @@ class Attempts:
         """One attempt on one account, and what it showed of it."""
         body = self._body_for(claim)
         answer = await self._send(self._dressed(claim, credential, body))
-        if status_of(answer) == 401:
+        if isinstance(answer, Rejected) and answer.status == 401:
             renewed = await claim.renew(credential)
             if not isinstance(renewed, CredentialFailure) and self._may_send():
                 answer = await self._send(self._dressed(claim, renewed, body))
@@ -162,7 +162,7 @@ class Attempts:
         claim.note(verdict)
         self._take_in(claim, answer)
         return _Step(
-            ended=concluded(answer),
+            ended=answer,
             elsewhere=self._progress.committed_at is None and self._goes_on(claim, verdict.kind),
             resend=unanswered(answer),
             refused=verdict.kind in _REFUSED,
@@ -198,7 +198,7 @@ class Attempts:
     def _dressed(self, claim: Claim, credential: HeaderList, body: bytes | None) -> UpstreamRequest:
         """The request as this account sends it: its own credential, nobody else's state."""
         state = find(self._request.headers, _TURN_STATE)
-        keep = claim.may_have("state", state)
+        keep = claim.may_have(IssuedKind.STATE, state)
         return replace(
             self._request,
             base_url=claim.account.base_url,
@@ -217,7 +217,7 @@ class Attempts:
         progress.attempts += 1
         return True
 
-    async def _send(self, request: UpstreamRequest) -> Ended | Failure:
+    async def _send(self, request: UpstreamRequest) -> Answer:
         progress, settings = self._progress, self._runtime.config.upstream
         seconds = settings.first_event_seconds if request.streamed else settings.whole_body_seconds
         with trio.move_on_after(seconds) as progress.patience:
@@ -232,10 +232,10 @@ class Attempts:
                     return await relay.run(streamed=request.streamed)
             except UpstreamCut as error:
                 return cut(progress, str(error))
-        if progress.ended is not None:  # the time ran out while lingering
-            return progress.ended
+        if progress.finished is not None:  # the time ran out while lingering
+            return progress.finished
         if progress.committed_at is not None:
-            return Ended(outcome=Outcome.CUT, detail="the upstream fell silent")
+            return Cut(how="the upstream fell silent")
         return Failure(
             status=504,
             code="upstream_timeout",
@@ -245,15 +245,15 @@ class Attempts:
 
     # What the answers say.
 
-    def _take_in(self, claim: Claim, answer: Ended | Failure) -> None:
-        if isinstance(answer, Failure):
+    def _take_in(self, claim: Claim, answer: Answer) -> None:
+        if not isinstance(answer, Finished):
             return
         usage = answer.usage
         if usage.input_tokens is not None:
             cached = min(usage.cached_tokens or 0, usage.input_tokens)
             claim.note_tokens(cached, usage.input_tokens - cached)
-        if answer.final is not None and self._exchange.transport == "http":
-            claim.gave("response", response_id(answer.final.data or b""))
+        if self._exchange.transport is Transport.HTTP:
+            claim.gave(IssuedKind.RESPONSE, response_id(answer.final.data or b""))
 
     def _withheld(self, no: Withheld, step: "_Step | None") -> Ended:
         """Nobody may be sent to. With one account its own words are the better answer."""
@@ -276,9 +276,8 @@ class _Step:
     refused: bool = False
 
 
-_MORE: Final = Ended(
-    outcome=Outcome.REFUSED,
-    refusal="accounts_withheld",
+_MORE: Final = Refused(
+    reason=Reason.ACCOUNTS_WITHHELD,
     retry_seconds=1.0,
     detail="those that were asked refused it; another may serve it when it comes again",
 )

@@ -1,7 +1,7 @@
-"""Verdicts, pure: what the answer to one send says of its account, and of what to try next; and
-what a turn is told that nobody may be asked for."""
+"""Classify, pure: what the answer to one send says of its account and of what to try next, and what
+a turn is told when no account may be asked."""
 
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -19,11 +19,10 @@ from proxy.accounts.verdict import (
 from proxy.accounts.view import Family
 from proxy.accounts.wording import advice, out_of_use
 from proxy.journal.outcome import Outcome
+from proxy.refusal import Reason, Refused, SpentQuota
 from proxy.responses.rawjson import UNREADABLE
-from proxy.turn.ended import Ended, SpentQuota
+from proxy.turn.ended import Answer, Cut, Delivered, Finished, Rejected, outcome_of
 from proxy.upstream.interface import Failure
-
-Answer = Ended | Failure
 
 _ENCRYPTED: Final = "invalid_encrypted_content"
 _LATE: Final = frozenset({"upstream_cut", "upstream_timeout"})
@@ -41,77 +40,64 @@ _body: Final = msgspec.json.Decoder(_Body)
 
 
 def judge(answer: Answer, model: str | None, family: Family, now: float) -> Verdict:
-    """What an answer shows of the account that it came from."""
-    if isinstance(answer, Failure):
-        if answer.code in _LATE:
-            return HICCUP
-        return UNREACHABLE if answer.retriable else NEUTRAL
-    if (no := answer.rejected) is not None:
-        return judge_reply(no.status, no.headers, no.body, model, family, now)
-    match answer.outcome:
-        case Outcome.COMPLETED | Outcome.INCOMPLETE:
+    """Return what an answer shows of the account that it came from."""
+    match answer:
+        case Finished():
+            if outcome_of(answer) is Outcome.FAILED:
+                return judge_event(answer.final.data or b"", model, family, now)
             return SERVED
-        case Outcome.FAILED if answer.final is not None:
-            return judge_event(answer.final.data or b"", model, family, now)
-        case Outcome.CUT:
+        case Delivered():
+            return SERVED
+        case Rejected():
+            return judge_reply(answer.status, answer.headers, answer.body, model, family, now)
+        case Cut():
             return HICCUP
+        case Failure():
+            if answer.code in _LATE:
+                return HICCUP
+            return UNREACHABLE if answer.retriable else NEUTRAL
         case _:
-            return NEUTRAL
+            assert_never(answer)
 
 
-def withheld(no: Withheld, plan: str | None, now: float) -> Ended:
-    """The end of a turn that no account may serve."""
+def withheld(no: Withheld, plan: str | None, now: float) -> Refused:
+    """Return the end of a turn that no account may serve."""
     wait = None if no.retry_at is None else no.retry_at - now
-    said, mend = out_of_use(no.standings), advice(no.standings)
+    said, fix = out_of_use(no.standings), advice(no.standings)
     if no.spent:
-        return Ended(
-            outcome=Outcome.REFUSED,
-            refusal="accounts_spent",
+        return Refused(
+            reason=Reason.ACCOUNTS_SPENT,
             retry_seconds=wait,
             detail=said,
             spent=SpentQuota(resets_at=no.retry_at, plan_type=plan),
         )
-    return Ended(
-        outcome=Outcome.REFUSED,
-        refusal="accounts_withheld",
+    return Refused(
+        reason=Reason.ACCOUNTS_WITHHELD,
         retry_seconds=wait,
-        detail=f"{said}; {mend}" if mend else said,
+        detail=f"{said}; {fix}" if fix else said,
     )
 
 
-def withheld_locally(failure: CredentialFailure) -> Ended:
-    """The same where the credential of the account that would serve cannot be had."""
-    return Ended(
-        outcome=Outcome.REFUSED,
-        refusal="accounts_withheld",
+def withheld_locally(failure: CredentialFailure) -> Refused:
+    """Return the same where the credential of the account that would serve cannot be had."""
+    return Refused(
+        reason=Reason.ACCOUNTS_WITHHELD,
         retry_seconds=failure.retry_seconds,
         detail=failure.message,
     )
 
 
-def concluded(answer: Answer) -> Ended:
-    """The answer as the end of its turn."""
-    if isinstance(answer, Failure):
-        return Ended(outcome=Outcome.UPSTREAM_FAILED, failure=answer)
-    return answer
-
-
 def unanswered(answer: Answer) -> bool:
-    """There was no reply that could stand; the very same may be sent once more."""
+    """Whether there was no reply that could stand, so that the very same may be sent once more."""
     return isinstance(answer, Failure) and answer.retriable
-
-
-def status_of(answer: Answer) -> int | None:
-    """The status of an upstream's no."""
-    return answer.rejected.status if isinstance(answer, Ended) and answer.rejected else None
 
 
 def refuses_encrypted(answer: Answer) -> bool:
     """Whether the upstream cannot read encrypted items, which then came from another account."""
-    if not isinstance(answer, Ended) or answer.rejected is None or answer.rejected.status != 400:
+    if not isinstance(answer, Rejected) or answer.status != 400:
         return False
     try:
-        error = _body.decode(answer.rejected.body).error
+        error = _body.decode(answer.body).error
     except UNREADABLE:
         return False
     return error is not None and error.code == _ENCRYPTED

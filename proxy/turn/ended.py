@@ -1,9 +1,16 @@
-"""How a turn ended, as a value, and what its client is still to be told."""
+"""How a turn ended, as a value: exactly one of the members of `Ended`.
+
+A refusal of ours (`Refused`) and an attempt without a reply (`Failure`) are endings as they are.
+"""
 
 from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, assert_never
 
 from proxy.headers import Headers
 from proxy.journal.outcome import Outcome
+from proxy.refusal import Refused
 from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
 from proxy.responses.sse import Event
 from proxy.upstream.interface import Failure
@@ -11,7 +18,7 @@ from proxy.upstream.interface import Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The upstream's status and headers, those that may go down."""
+    """The status and headers of the upstream's reply, as far as they may go down."""
 
     status: int
     headers: Headers
@@ -32,29 +39,100 @@ class Rejected(WholeReply):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpentQuota:
-    """No account has quota left; `resets_at` (seconds since the epoch) is when the first has."""
+class Finished:
+    """The upstream's terminal event, held back until the leases are returned."""
 
-    resets_at: float | None
-    plan_type: str | None
+    final: Event
+    usage: TokenUsage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a turn ended, and what its client is still to be told.
+class Delivered:
+    """A whole body that went down as it came, without a terminal event."""
 
-    At most one of: `final`, the terminal event, held back until the leases were returned; `refusal`
-    with its `detail`, our own no; `rejected`, the upstream's no; `failure`, no reply at all.
-    """
 
-    outcome: Outcome
-    final: Event | None = None
-    refusal: str | None = None
-    retry_seconds: float | None = None
-    detail: str = ""
-    spent: SpentQuota | None = None
-    asked: bool = False
-    """A refusal of ours after all: some provider has been asked for this turn."""
-    rejected: Rejected | None = None
-    failure: Failure | None = None
-    usage: TokenUsage = UNKNOWN_USAGE
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The upstream's stream broke after its first event."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """Its client interrupted the response, and gets `response.incomplete`."""
+
+    final: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """Another connection took its lane over."""
+
+
+class Cause(StrEnum):
+    """Why a turn was cancelled. The values are those of the outcomes."""
+
+    CLIENT_GONE = "client_gone"
+    CLIENT_STALLED = "client_stalled"
+    SHUTDOWN = "shutdown"
+    REPLACED = "replaced"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """An ending of which the client is told nothing more: it is gone, or caused it."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A bug of ours; the log has it."""
+
+
+Answer = Finished | Delivered | Rejected | Failure | Cut
+"""What one send came to."""
+Ended = Answer | Refused | Interrupted | Displaced | Cancelled | Broken
+
+_OUTCOMES: Final = MappingProxyType(
+    {
+        "response.completed": Outcome.COMPLETED,
+        "response.incomplete": Outcome.INCOMPLETE,
+        "response.failed": Outcome.FAILED,
+        "error": Outcome.FAILED,
+    }
+)
+
+
+def outcome_of(ended: Ended) -> Outcome:  # noqa: C901  one case for each ending
+    """Return what the journal calls an ending."""
+    match ended:
+        case Finished():
+            return _OUTCOMES[ended.final.type]
+        case Delivered():
+            return Outcome.COMPLETED
+        case Rejected():
+            return Outcome.UPSTREAM_REFUSED
+        case Failure():
+            return Outcome.UPSTREAM_FAILED
+        case Cut():
+            return Outcome.CUT
+        case Refused():
+            return Outcome.REFUSED
+        case Interrupted():
+            return Outcome.INTERRUPTED
+        case Displaced():
+            return Outcome.DISPLACED
+        case Cancelled():
+            return Outcome(ended.cause.value)
+        case Broken():
+            return Outcome.BROKEN
+        case _:
+            assert_never(ended)
+
+
+def usage_of(ended: Ended) -> TokenUsage:
+    """Return the tokens that the upstream counted, where its terminal event says so."""
+    return ended.usage if isinstance(ended, Finished) else UNKNOWN_USAGE

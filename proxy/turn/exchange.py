@@ -6,10 +6,13 @@ from typing import Protocol
 import trio
 
 from lifecycle import Lease
+from proxy.accounts.claim import IssuedKind
+from proxy.accounts.route import Move
 from proxy.headers import Headers, find
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Transport
+from proxy.refusal import Refused
 from proxy.responses.sse import Noted
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Cause, Ended, Finished
 from proxy.upstream.interface import UpstreamReply, UpstreamRequest
 
 
@@ -26,11 +29,11 @@ class Prepared:
 class Exchange(Protocol):
     """A turn's client, as far as the turn needs to know it."""
 
-    transport: str
+    transport: Transport
     streams_only: bool
     """An upstream that answers with one whole body is of no use to it."""
 
-    async def prepare(self, lease: Lease) -> Prepared | Ended:
+    async def prepare(self, lease: Lease) -> Prepared | Refused:
         """The request, once the client has sent all of it; or why there is none."""
         ...
 
@@ -38,7 +41,7 @@ class Exchange(Protocol):
         """Called for every event that is noted, the terminal one included."""
         ...
 
-    def cause(self) -> Outcome:
+    def cause(self) -> Cause:
         """Why the turn was cancelled from outside."""
         ...
 
@@ -56,21 +59,22 @@ class Serving(Protocol):
 
     def learn_event(self, data: bytes) -> None: ...
 
-    def gave(self, kind: str, value: str | None) -> None: ...
+    def gave(self, kind: IssuedKind, value: str | None) -> None: ...
 
 
 @dataclass(slots=True)
 class Progress:
     started: float
     lease: Lease | None = None
-    ended: Ended | None = None
+    finished: Finished | None = None
+    """Set once the terminal event was read: from there the turn has ended, even if cancelled."""
     model: str | None = None
     attempts: int = 0
     status: int | None = None
     upstream: str | None = None
     serving: Serving | None = None
     account: str | None = None
-    move: str | None = None
+    move: Move | None = None
     reason: str | None = None
     committed_at: float | None = None
     bytes_up: int = 0
@@ -81,4 +85,4 @@ class Progress:
         self.status, self.upstream = reply.status, reply.name
         if self.serving is not None:
             self.serving.learn_headers(reply.headers)
-            self.serving.gave("state", find(reply.headers, b"x-codex-turn-state"))
+            self.serving.gave(IssuedKind.STATE, find(reply.headers, b"x-codex-turn-state"))

@@ -2,18 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 import trio
 
 from proxy.errors import UpstreamCut
 from proxy.headers import find
-from proxy.journal.outcome import Outcome
 from proxy.responses.events import complete_usage
 from proxy.responses.forwarding import downward
 from proxy.responses.sse import RATE_LIMITS, Batch, Noted, Splitter, batch_of
-from proxy.turn.ended import Ended, Head, Rejected
+from proxy.turn.ended import Answer, Cut, Delivered, Finished, Head, Rejected
 from proxy.turn.exchange import Exchange, Progress
 from proxy.turn.outbox import Outbox
 from proxy.upstream.interface import Failure, UpstreamReply
@@ -27,22 +25,14 @@ LINGER_SECONDS = 0.005
 SLACK: Final = 1 / 256
 """Of the silence that an upstream may keep: so much sooner it may be taken to be over."""
 
-_OUTCOMES: Final = MappingProxyType(
-    {
-        "response.completed": Outcome.COMPLETED,
-        "response.incomplete": Outcome.INCOMPLETE,
-        "response.failed": Outcome.FAILED,
-        "error": Outcome.FAILED,
-    }
-)
 
-
-def cut(progress: Progress, how: str) -> Ended | Failure:
-    """The stream broke: a failure that may be tried again before the commit, a cut after it."""
-    if progress.ended is not None:
-        return progress.ended
+def cut(progress: Progress, how: str) -> Answer:
+    """Return what a broken stream comes to: before the commit a failure that may be tried again,
+    after it a cut."""
+    if progress.finished is not None:
+        return progress.finished
     if progress.committed_at is not None:
-        return Ended(outcome=Outcome.CUT, detail=how)
+        return Cut(how=how)
     return Failure(status=502, code="upstream_cut", message=how, retriable=True)
 
 
@@ -56,7 +46,7 @@ class Relay:
     progress: Progress
     silence_seconds: float
 
-    async def run(self, *, streamed: bool) -> Ended | Failure:
+    async def run(self, *, streamed: bool) -> Answer:
         if not 200 <= self.reply.status < 300:
             return await self._reject()
         kind = find(self.reply.headers, b"content-type") or ""
@@ -72,7 +62,7 @@ class Relay:
             retriable=False,
         )
 
-    async def _stream(self) -> Ended | Failure:
+    async def _stream(self) -> Answer:
         splitter = Splitter()
         early = b""  # comments before the first event commit to nothing
         while True:
@@ -86,14 +76,14 @@ class Relay:
                     early, batch = batch.raw, Batch(b"")
                 else:
                     self._commit()
-            if (ended := await self._forward(batch)) is not None:
-                return ended
+            if (finished := await self._forward(batch)) is not None:
+                return finished
             if not chunk:
                 return cut(self.progress, "the stream ended without a terminal event")
             if self.progress.committed_at is not None:
                 self._still_patient()
 
-    async def _forward(self, batch: Batch) -> Ended | None:
+    async def _forward(self, batch: Batch) -> Finished | None:
         for event in batch.noted:
             self.exchange.observe(event)
             if event.type == RATE_LIMITS and self.progress.serving is not None:
@@ -104,15 +94,14 @@ class Relay:
                 await self.outbox.put(batch)
             return None
         self.exchange.observe(Noted(final.type, final.data or b""))
-        mended, usage = complete_usage(final)
-        ended = Ended(outcome=_OUTCOMES[final.type], final=mended, usage=usage)
-        self.progress.ended = ended  # from here it has ended, even if cancelled
+        completed, usage = complete_usage(final)
+        finished = self.progress.finished = Finished(final=completed, usage=usage)
         if batch.raw:
             await self.outbox.put(batch)
         await self._linger()
-        return ended
+        return finished
 
-    async def _whole(self) -> Ended:
+    async def _whole(self) -> Delivered:
         while chunk := await self.reply.read():
             if self.progress.committed_at is None:
                 self._commit()
@@ -121,9 +110,9 @@ class Relay:
             await self.outbox.put(Batch(chunk))
         if self.progress.committed_at is None:
             self._commit()
-        return Ended(outcome=Outcome.COMPLETED)
+        return Delivered()
 
-    async def _reject(self) -> Ended:
+    async def _reject(self) -> Rejected:
         """The status is the answer: it stands, however much of its words arrives."""
         self.progress.patience.deadline = math.inf
         body = bytearray()
@@ -133,10 +122,9 @@ class Relay:
                     body += chunk
             except UpstreamCut:
                 pass
-        rejected = Rejected(
+        return Rejected(
             status=self.reply.status, headers=downward(self.reply.headers), body=bytes(body)
         )
-        return Ended(outcome=Outcome.UPSTREAM_REFUSED, rejected=rejected)
 
     async def _linger(self) -> None:
         with trio.move_on_after(LINGER_SECONDS):

@@ -19,11 +19,21 @@ import trio
 
 from lifecycle import AdmissionRefused, Ask, Waiting, open_turn
 from proxy.errors import ClientStalled
-from proxy.journal.outcome import Outcome
 from proxy.journal.record import TurnRecord
+from proxy.refusal import Refused, by_admission
 from proxy.runtime import Runtime
 from proxy.turn.attempts import Attempts
-from proxy.turn.ended import Ended
+from proxy.turn.ended import (
+    Broken,
+    Cancelled,
+    Cause,
+    Cut,
+    Delivered,
+    Displaced,
+    Ended,
+    outcome_of,
+    usage_of,
+)
 from proxy.turn.exchange import Exchange, Progress
 from proxy.turn.outbox import Outbox
 
@@ -35,39 +45,46 @@ async def run_turn(
 ) -> None:
     """Run one turn to its end, whatever that is; the outbox and the journal hear of it."""
     progress = Progress(trio.current_time())
+    ended: Ended | None = None
     who = ask.ask if isinstance(ask, Waiting) else ask
     try:
         async with open_turn(runtime.admission, ask) as turn:
             progress.lease = turn.lease
             turn.lease.client_stalled_seconds = outbox.stalled_seconds
-            progress.ended = await _serve(runtime, who, exchange, outbox, progress)
+            ended = await _serve(runtime, who, exchange, outbox, progress)
     except AdmissionRefused as no:
-        progress.ended = Ended(
-            outcome=Outcome.REFUSED, refusal=no.refusal, retry_seconds=no.retry_seconds
-        )
+        ended = by_admission(no)
     except Exception:
         # Leaving from here it would cancel the writer, and the client would see no 500.
         logger.exception("a turn failed by a fault of ours")
-        if progress.ended is None:  # what its client is owed is not lost by a fault behind it
-            progress.ended = Ended(outcome=Outcome.BROKEN)
+        if ended is None:  # what its client is owed is not lost by a fault after the end
+            ended = progress.finished or Broken()
     finally:
-        _conclude(runtime, who, exchange, outbox, progress)
+        _conclude(runtime, who, exchange, outbox, progress, ended)
 
 
 def _conclude(
-    runtime: Runtime, ask: Ask, exchange: Exchange, outbox: Outbox, progress: Progress
+    runtime: Runtime,
+    ask: Ask,
+    exchange: Exchange,
+    outbox: Outbox,
+    progress: Progress,
+    ended: Ended | None,
 ) -> None:
     lease = progress.lease
     displaced = lease is not None and lease.displaced
-    cause = Outcome.DISPLACED if displaced else exchange.cause()
-    ended = exchange.conclude(progress.ended or Ended(outcome=cause))
+    ended = ended or progress.finished
+    if ended is None:
+        ended = Displaced() if displaced else Cancelled(cause=exchange.cause())
+    usage = usage_of(ended)
+    ended = exchange.conclude(ended)
     now = trio.current_time()
     runtime.journal.record(
         TurnRecord(
             wall=runtime.wall(),
             principal=ask.principal,
             transport=exchange.transport,
-            outcome=ended.outcome,
+            outcome=outcome_of(ended),
             lane=ask.lane,
             root=runtime.admission.workflows.root(ask) if lease is None else lease.root,
             worker=ask.worker,
@@ -78,10 +95,10 @@ def _conclude(
             reason=progress.reason,
             attempts=progress.attempts,
             status=progress.status,
-            refusal=ended.refusal,
+            refusal=ended.reason if isinstance(ended, Refused) else None,
             first_event_ms=_milliseconds(progress.started, progress.committed_at),
             total_ms=(now - progress.started) * 1000,
-            usage=ended.usage,
+            usage=usage,
             bytes_up=progress.bytes_up,
             bytes_down=progress.bytes_down,
         )
@@ -98,15 +115,15 @@ async def _serve(
 ) -> Ended:
     assert progress.lease is not None
     prepared = await exchange.prepare(progress.lease)
-    if isinstance(prepared, Ended):
+    if isinstance(prepared, Refused):
         return prepared
     progress.model = prepared.model
     progress.bytes_up = len(prepared.request.body or b"")
     attempts = Attempts(runtime, ask, prepared, exchange, outbox, progress)
     try:
         ended = await attempts.run()
-        if ended.outcome in (Outcome.CUT, Outcome.COMPLETED) and ended.final is None:
+        if isinstance(ended, Cut | Delivered):
             await outbox.wait_taken()
     except ClientStalled:
-        return progress.ended or Ended(outcome=Outcome.CLIENT_STALLED)
+        return progress.finished or Cancelled(cause=Cause.CLIENT_STALLED)
     return ended

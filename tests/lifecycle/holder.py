@@ -33,7 +33,7 @@ class Holder:
             with self._scope:
                 await self._hold()
         except AdmissionRefused as no:
-            self.refusal = no.refusal
+            self.refusal = no.reason
             self.refused_at = trio.current_time()
         except BrokenTurnError:
             pass

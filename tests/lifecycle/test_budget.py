@@ -221,7 +221,7 @@ def test_the_no_that_lasts_longest_comes_first() -> None:
     family.workflow.clear()
     reasons.append(family.workflow.refusal(worker(1), 0))
 
-    assert [refused and refused.refusal for refused in reasons] == [
+    assert [refused and refused.reason for refused in reasons] == [
         AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED,
         AdmissionReason.WORKFLOW_SENDS_EXHAUSTED,
         AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED,
@@ -444,6 +444,6 @@ def test_a_refusal_lifts_when_it_says_and_not_before(
     assert refused.retry_seconds is not None
     assert 0 < refused.retry_seconds <= SMALL.window_seconds
     again = family.workflow.refusal(later(), now + refused.retry_seconds - 0.5)
-    assert again == Refusal(refused.refusal, 0.5)
+    assert again == Refusal(refused.reason, 0.5)
     lifted = family.workflow.refusal(later(), now + refused.retry_seconds)
-    assert lifted is None or lifted.refusal is not refused.refusal
+    assert lifted is None or lifted.reason is not refused.reason

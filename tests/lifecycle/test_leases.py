@@ -363,7 +363,7 @@ async def test_a_refusal_is_raised_before_the_block_and_holds_nothing() -> None:
         with pytest.raises(AdmissionRefused, match="turns_at_capacity") as caught:
             await admission.lease(ask(2, body_bytes=7)).__aenter__()
 
-        assert caught.value.refusal is AdmissionReason.TURNS_AT_CAPACITY
+        assert caught.value.reason is AdmissionReason.TURNS_AT_CAPACITY
         assert held(admission) == (1, 1, 5)
         assert admission.statistics().turns.refused == 1
 
@@ -619,6 +619,24 @@ async def test_nobody_is_there_until_a_drain_is_over_unless_the_next_process_is(
     admission.close_door(0)
 
     assert (alone, followed, admission.away_seconds) == (8, 0, 0)
+
+
+async def test_what_a_drain_refuses_is_told_when_to_come_back(
+    admission: Admission, autojump_clock: MockClock
+) -> None:
+    admission.close_door(10)
+    await trio.sleep(4)
+    told = []
+    for succeeded in (False, True):
+        admission.close_door(admission.drain_seconds_left, succeeded=succeeded)
+        with pytest.raises(AdmissionRefused) as turn:
+            async with admission.lease(ask(1)):
+                pytest.fail("it was admitted")
+        with pytest.raises(AdmissionRefused) as socket, admission.websocket():
+            pytest.fail("it was admitted")
+        told.append((turn.value.retry_seconds, socket.value.retry_seconds))
+
+    assert told == [(8, 8), (0, 0)]
 
 
 @pytest.mark.parametrize("websocket_first", [False, True])

@@ -158,5 +158,5 @@ async def test_a_refused_turn_has_no_block(admission: Admission) -> None:
         with pytest.raises(AdmissionRefused, match="draining") as caught:
             await open_turn(admission, ask(2)).__aenter__()
 
-    assert caught.value.refusal is AdmissionReason.DRAINING
+    assert caught.value.reason is AdmissionReason.DRAINING
     assert (turn.lease.displaced, active(admission)) == (False, 0)

@@ -2,8 +2,8 @@
 
 Three of its manners matter here. `receive` comes from a queue of 10. `send` takes a lock, where it
 can be cancelled, and then writes shielded, so a client that stops reading holds its writer. And
-`send` to a client that has left does nothing. Each is also the `Peer` below the app, whose writes
-cannot be cancelled at all.
+`send` to a client that has left does nothing. Each is also the `ClientConnection` below the app,
+whose writes cannot be cancelled at all.
 """
 
 import json
@@ -44,7 +44,7 @@ class Client:
 
     def __init__(self, app: App, scope: Scope, name: str, log: Log) -> None:
         self._app = app
-        self._scope: Scope = {**scope, "state": {"peer": self}}
+        self._scope = scope
         self._name = name
         self._log = log
         self._to_app, self._from_client = trio.open_memory_channel[dict[str, Any]](QUEUE)
@@ -92,11 +92,29 @@ class Client:
         """Serve it to its end. A server that is cancelled closes its sockets."""
         async with trio.open_nursery() as connection:
             connection.start_soon(self._close_when_cancelled)
-            await self._app(self._scope, self._receive, self._send)
+            await self._app(self._scope, self._receive, self._send, self)
             self.returned = True
             self._from_client.close()
             connection.cancel_scope.cancel()
         self._news.unpark_all()
+
+    # The connection below the app; what belongs to the other kind of client is not used.
+
+    @property
+    def chunked(self) -> bool:
+        return False
+
+    def hold(self) -> None:
+        """Together or not, it is the same here."""
+
+    async def send_chunk(self, content: bytes) -> None:
+        raise NotImplementedError
+
+    async def send_frames(self, frames: Sequence[bytes]) -> None:
+        raise NotImplementedError
+
+    def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
+        raise NotImplementedError
 
     def stop_reading(self) -> None:
         """The next write does not return, until `read_on` or `hang_up`."""
@@ -190,9 +208,6 @@ class HttpClient(Client):
     @property
     def chunked(self) -> bool:
         return "content-length" not in self.headers
-
-    def hold(self) -> None:
-        """Together or not, it is the same here."""
 
     async def send_chunk(self, content: bytes) -> None:
         assert content, "an empty chunk is the end"

@@ -19,7 +19,7 @@ from proxy.config.load import Config
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.ingress.app import App
 from proxy.journal.journal import Journal
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.keys import KeyRing
 from proxy.runtime import Runtime
@@ -33,8 +33,7 @@ HOST = (b"host", b"127.0.0.1:10110")
 NO_KEYS = KeyRing(Path("no-such-home"))
 NO_BOOK = AccountRegistry(Path("no-such-home"))
 
-Transport = Literal["http", "websocket"]
-TRANSPORTS: Sequence[Transport] = ("http", "websocket")
+TRANSPORTS: Sequence[Transport] = (Transport.HTTP, Transport.WEBSOCKET)
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -135,14 +134,18 @@ class Bench:
         return client
 
     @overload
-    async def turn(self, transport: Literal["http"], *, thread: str = ...) -> HttpClient: ...
+    async def turn(
+        self, transport: Literal[Transport.HTTP], *, thread: str = ...
+    ) -> HttpClient: ...
     @overload
-    async def turn(self, transport: Literal["websocket"], *, thread: str = ...) -> SocketClient: ...
+    async def turn(
+        self, transport: Literal[Transport.WEBSOCKET], *, thread: str = ...
+    ) -> SocketClient: ...
     @overload
     async def turn(self, transport: Transport, *, thread: str = ...) -> Client: ...
     async def turn(self, transport: Transport, *, thread: str = "thread") -> Client:
         """One turn, on a connection of its own."""
-        if transport == "http":
+        if transport is Transport.HTTP:
             return self.post(thread=thread)
         socket = self.socket()
         await socket.say(create(thread=thread))

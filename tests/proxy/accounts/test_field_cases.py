@@ -20,7 +20,7 @@ from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.proxy.accounts.kit import (
     REUSED,
     AuthServer,
@@ -35,7 +35,7 @@ from tests.proxy.accounts.test_turns import reasoning, spent, turns
 from tests.testkit.accounts import FakeCredential, account, moves, served_by
 from tests.testkit.asgi import HttpClient, SocketClient
 from tests.testkit.events import SAID, call, call_output, create, created, failed, message, post
-from tests.testkit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, WALL, Bench
 from tests.testkit.upstream import Script, answer, failing, rejecting, saying, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -212,7 +212,7 @@ async def test_an_upstream_that_does_not_know_a_response_says_so_in_its_own_word
     pool = [account(name) for name in accounts]
     bench = Bench(nursery, answer("resp_1"), rejecting(status, NOT_FOUND), accounts=pool)
     client: HttpClient | SocketClient
-    if transport == "http":
+    if transport is Transport.HTTP:
         await bench.post().wait_for("response.completed")
         client = bench.post(continuing())
         await client.wait_returned()
@@ -252,7 +252,7 @@ async def test_after_a_compaction_an_account_keeps_the_reasoning_that_is_its_own
 
     socket = bench.socket()
     for items in histories:
-        if transport == "http":
+        if transport is Transport.HTTP:
             await bench.post(post(input=items)).wait_for("response.completed")
         else:
             await socket.complete_turn(create(*items))
@@ -418,7 +418,7 @@ async def test_two_models_of_one_thread_keep_an_account_each_however_they_altern
 
     for _ in range(4):
         for model in ("gpt-5.5", "gpt-6-sol"):
-            if transport == "http":
+            if transport is Transport.HTTP:
                 await bench.post(post(model=model)).wait_for("response.completed")
             else:
                 await socket.complete_turn(create(model=model))
@@ -593,7 +593,7 @@ async def test_a_turn_that_replaces_another_holds_its_account_alone(
     only = account("a")
     waiting = streaming(created("resp_1"), trio.Event())
     bench = Bench(nursery, waiting, waiting, answer("resp_2"), accounts=[only])
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say(create(message("instead")))
     await socket.wait_for("response.created", 2)

@@ -17,11 +17,11 @@ from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.view import ANY, AccountId, Window
 from proxy.errors import UpstreamCut
 from proxy.ingress.identity import Identity
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.keys import KeyRing
 from tests.testkit.accounts import FakeCredential, account, moves, report, served_by, used_headers
 from tests.testkit.events import SAID, completed, create, created, failed, message, post, sse
-from tests.testkit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, WALL, Bench
 from tests.testkit.upstream import STREAM, Script, answer, failing, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -38,7 +38,7 @@ def spent(seconds: int = 7200, **more: Any) -> Script:
     return rejecting(429, json.dumps({"error": error | more}).encode())
 
 
-async def turns(bench: Bench, *threads: str, transport: Transport = "http") -> None:
+async def turns(bench: Bench, *threads: str, transport: Transport = Transport.HTTP) -> None:
     """One after another, each to its end."""
     for thread in threads:
         client = await bench.turn(transport, thread=thread)
@@ -449,7 +449,7 @@ async def test_nothing_of_the_clients_login_goes_up_with_an_account(
         ("originator", "codex_exec"),
     ]
     bench = Bench(nursery, answer(), accounts=[account("a", url="https://a.test/v1")])
-    if transport == "http":
+    if transport is Transport.HTTP:
         await bench.post(headers=headers).wait_for("response.completed")
     else:
         await bench.socket(headers=headers).complete_turn(create())

@@ -13,11 +13,12 @@ import trio
 from typer.testing import CliRunner, Result
 
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
+from proxy.accounts.route import Move
 from proxy.cli.actions import show_log
 from proxy.cli.main import app
 from proxy.config.load import load
 from proxy.home.lock import locked
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import JOURNAL_NAME, Store, open_store
 from proxy.keys import KeyRing
@@ -28,12 +29,14 @@ from tests.proxy.control.test_commands import listening
 
 SECONDS = 20
 WALL = 1_800_000_000.0
-PLAIN = TurnRecord(wall=WALL, principal="local", transport="http", outcome=Outcome.COMPLETED)
+PLAIN = TurnRecord(
+    wall=WALL, principal="local", transport=Transport.HTTP, outcome=Outcome.COMPLETED
+)
 REFUSED = replace(
     PLAIN,
     outcome=Outcome.REFUSED,
     refusal="workflow_concurrency_exhausted",
-    transport="websocket",
+    transport=Transport.WEBSOCKET,
     lane="a" * 32,
     root="b" * 32,
     worker=True,
@@ -125,16 +128,16 @@ def test_the_log_is_one_line_for_each_record(home: Path) -> None:
 @pytest.mark.parametrize(
     ("account", "move", "reason", "shown"),
     [
-        ("work", "reused", "bound", "work"),
-        ("work", "rebound", "quota", "work rebound/quota"),
-        ("work", "new", "strategy", "work new/strategy"),
-        (None, "cleared", "paused", "- cleared/paused"),
-        ("a" * 40, "detour", "trouble", "a" * 40 + " detour/trouble"),
+        ("work", Move.REUSED, "bound", "work"),
+        ("work", Move.REBOUND, "quota", "work rebound/quota"),
+        ("work", Move.NEW, "strategy", "work new/strategy"),
+        (None, Move.CLEARED, "paused", "- cleared/paused"),
+        ("a" * 40, Move.DETOUR, "trouble", "a" * 40 + " detour/trouble"),
         (None, None, None, ""),
     ],
 )
 def test_the_log_says_how_a_turn_came_to_its_account(
-    account: str | None, move: str | None, reason: str | None, shown: str, home: Path
+    account: str | None, move: Move | None, reason: str | None, shown: str, home: Path
 ) -> None:
     with journal(home, replace(PLAIN, account=account, move=move, reason=reason)):
         titles, line = turnlane(home, "log").stdout.splitlines()

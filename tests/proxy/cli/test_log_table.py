@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.accounts.route import Move
 from proxy.cli.log_table import NARROWEST, log_lines
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.responses.events import TokenUsage
 
@@ -15,11 +16,11 @@ WALL = 1_800_000_000.0
 TURN = TurnRecord(
     wall=WALL,
     principal="local",
-    transport="http",
+    transport=Transport.HTTP,
     outcome=Outcome.COMPLETED,
     model="gpt-5",
     account="work",
-    move="rebound",
+    move=Move.REBOUND,
     reason="quota",
     status=200,
     total_ms=12_345.0,

@@ -14,7 +14,7 @@ from proxy.codex.evidence import adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import JOURNAL_NAME, open_store
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
@@ -97,7 +97,11 @@ def test_a_turn_after_the_writing_is_seen(homes: Homes) -> None:
 
 def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes) -> None:
     turn = TurnRecord(
-        wall=WALL, principal="local", transport="http", outcome=Outcome.COMPLETED, lane="a" * 32
+        wall=WALL,
+        principal="local",
+        transport=Transport.HTTP,
+        outcome=Outcome.COMPLETED,
+        lane="a" * 32,
     )
     homes.home.mkdir()
     with closing(open_store(homes.home, WALL)) as store:

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.control.history import past_of, past_on_disk
 from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import JOURNAL_NAME, open_store
 from proxy.journal.summary import LastHour, Past
@@ -19,7 +19,11 @@ from tests.testkit.users import as_somebody
 
 NOW = 1_800_000_000.0
 TURN = TurnRecord(
-    wall=NOW - 1, principal="local", transport="http", outcome=Outcome.COMPLETED, lane="a" * 32
+    wall=NOW - 1,
+    principal="local",
+    transport=Transport.HTTP,
+    outcome=Outcome.COMPLETED,
+    lane="a" * 32,
 )
 KNOWN = Past(hour=LastHour(turns=1), last_turn=NOW - 1)
 

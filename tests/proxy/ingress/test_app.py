@@ -10,7 +10,7 @@ from lifecycle import Limits
 from proxy import __version__
 from proxy.config.settings import ServerSettings
 from proxy.ingress.asgi import Scope
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, created
 from tests.testkit.runtime import HOST, Bench
 from tests.testkit.upstream import Script, streaming
@@ -49,7 +49,7 @@ async def test_status_is_every_number_that_there_is(
 ) -> None:
     bench = Bench(nursery, streaming(created(), trio.Event()), limits=Limits(turns=1))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     refused = bench.post(thread="another")
     await refused.wait_returned()
@@ -160,7 +160,7 @@ async def test_a_foreign_pages_websocket_is_denied_before_accept(
     assert not socket.accepted
     assert (socket.refused.status, socket.refused.reason) == (403, "foreign_origin")
     assert socket.headers["connection"] == "close"
-    assert bench.records[0].transport == "websocket"
+    assert bench.records[0].transport is Transport.WEBSOCKET
 
 
 async def test_a_foreign_page_that_sends_a_body_sees_its_refusal(
@@ -240,7 +240,13 @@ async def test_a_bug_behind_the_begin_of_an_answer_ends_its_connection(
 ) -> None:
     """It leaves the app, and the server below cuts what it cannot complete."""
     bench = Bench(nursery)
-    scope = {"type": "http", "method": "GET", "path": "/healthz", "headers": [HOST]}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/healthz",
+        "query_string": b"",
+        "headers": [HOST],
+    }
     sent: list[str] = []
 
     async def send(message: Scope) -> None:
@@ -250,6 +256,6 @@ async def test_a_bug_behind_the_begin_of_an_answer_ends_its_connection(
             raise ValueError("a bug of ours")
 
     with pytest.raises(ValueError, match="a bug of ours"):
-        await bench.app(scope, trio.sleep_forever, send)
+        await bench.app(scope, trio.sleep_forever, send, bench.get("/healthz"))
 
     assert sent == ["http.response.start", "http.response.body"]

@@ -14,7 +14,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Admission, Ask, Lease, Limits, PrincipalId
 from proxy.ingress.body import EARLY_BYTES, Body
-from proxy.ingress.decoding import CODINGS, UnreadableBody, codings, decoded, decompress
+from proxy.ingress.decoding import CODINGS, codings, decoded, decompress
+from proxy.refusal import Reason, Refused
 
 MIB = 2**20
 SILENT_SECONDS = 10.0
@@ -61,7 +62,7 @@ class Reading:
     """`Body.read` in a task of its own: what came of it, and when."""
 
     def __init__(self) -> None:
-        self.result: bytes | UnreadableBody | None = None
+        self.result: bytes | Refused | None = None
         self.at: float | None = None
 
     async def run(self, body: Body, lease: Lease) -> None:
@@ -111,8 +112,8 @@ def test_codings_are_named_in_the_order_in_which_they_were_applied(
 def test_a_coding_that_nobody_knows_is_named(header: str, words: str) -> None:
     bad = codings(header)
 
-    assert isinstance(bad, UnreadableBody)
-    assert bad.reason == "unsupported_encoding"
+    assert isinstance(bad, Refused)
+    assert bad.reason is Reason.UNSUPPORTED_ENCODING
     assert words in bad.detail
 
 
@@ -144,8 +145,8 @@ def test_bare_deflate_is_never_taken_for_the_wrapped_kind(data: bytes, level: in
 def test_what_was_never_compressed_is_bad(coding: str, body: bytes) -> None:
     bad = decompress(coding, body, MIB)
 
-    assert isinstance(bad, UnreadableBody)
-    assert bad.reason == "bad_request"
+    assert isinstance(bad, Refused)
+    assert bad.reason is Reason.BAD_REQUEST
     assert coding in bad.detail
 
 
@@ -155,7 +156,7 @@ def test_a_body_that_ends_early_is_bad_wherever_it_ends(name: str) -> None:
     whole = pack(bytes(range(256)) * 3)
 
     for length in range(len(whole)):
-        assert isinstance(decompress(coding, whole[:length], MIB), UnreadableBody)
+        assert isinstance(decompress(coding, whole[:length], MIB), Refused)
 
 
 def test_a_zstd_body_of_unknown_size_that_ends_early_is_no_longer_than_what_came() -> None:
@@ -164,14 +165,14 @@ def test_a_zstd_body_of_unknown_size_that_ends_early_is_no_longer_than_what_came
 
     for length in range(5, len(whole)):
         found = decompress("zstd", whole[:length], MIB)
-        assert isinstance(found, UnreadableBody) or data.startswith(found)
+        assert isinstance(found, Refused) or data.startswith(found)
 
 
 @pytest.mark.parametrize("name", PACKERS)
 def test_a_body_that_goes_on_after_its_end_is_bad(name: str) -> None:
     coding, pack = PACKERS[name]
 
-    assert isinstance(decompress(coding, pack(b'{"a":1}') + b"more of it", MIB), UnreadableBody)
+    assert isinstance(decompress(coding, pack(b'{"a":1}') + b"more of it", MIB), Refused)
 
 
 @pytest.mark.parametrize("name", ["gzip", "deflate"])
@@ -179,7 +180,7 @@ def test_a_changed_byte_is_noticed(name: str) -> None:
     coding, pack = PACKERS[name]
     whole = pack(b'{"a":1}' * 9)
 
-    assert isinstance(decompress(coding, whole[:-1] + bytes([whole[-1] ^ 1]), MIB), UnreadableBody)
+    assert isinstance(decompress(coding, whole[:-1] + bytes([whole[-1] ^ 1]), MIB), Refused)
 
 
 @EVERY_PACKER
@@ -190,14 +191,14 @@ def test_a_bomb_is_too_large_and_what_fits_exactly_is_not(
 
     assert len(whole) < MIB // 10
     assert decompress(coding, whole, 4 * MIB) == bytes(4 * MIB)
-    assert decompress(coding, whole, 4 * MIB - 1) == UnreadableBody("too_large")
-    assert decompress(coding, whole, 1) == UnreadableBody("too_large")
+    assert decompress(coding, whole, 4 * MIB - 1) == Refused(reason=Reason.TOO_LARGE)
+    assert decompress(coding, whole, 1) == Refused(reason=Reason.TOO_LARGE)
 
 
 @pytest.mark.parametrize("coding", sorted(CODINGS - {"identity"}))
 @given(body=st.binary(max_size=80))
 def test_anything_may_be_sent(coding: str, body: bytes) -> None:
-    assert isinstance(decompress(coding, body, 100), bytes | UnreadableBody)
+    assert isinstance(decompress(coding, body, 100), bytes | Refused)
 
 
 # Decompressing under a lease.
@@ -231,7 +232,7 @@ async def test_a_bad_layer_ends_it_and_is_not_paid_for(
     async with admitted(announced=len(body)) as (lease, admission):
         bad = await decoded(body, applied, lease, MIB)
 
-        assert isinstance(bad, UnreadableBody)
+        assert isinstance(bad, Refused)
         assert bad.reason == reason
         assert held(admission) < len(body) + 100
 
@@ -241,7 +242,7 @@ async def test_a_result_for_which_there_is_no_memory_is_refused() -> None:
     async with admitted(announced=len(body), memory=MIB) as (lease, admission):
         bad = await decoded(body, ("deflate",), lease, 2 * MIB)
 
-        assert bad == UnreadableBody("memory_at_capacity")
+        assert bad == Refused(reason=Reason.MEMORY_AT_CAPACITY)
         assert held(admission) == len(body)
 
 
@@ -303,7 +304,7 @@ async def test_a_body_that_falls_silent_is_given_up(
         await body.feed(b"", more=True)  # a sign of life, too
         await trio.sleep(60)
 
-        assert read.result == UnreadableBody("body_timeout")
+        assert read.result == Refused(reason=Reason.BODY_TIMEOUT)
         assert read.at == 28
 
 
@@ -317,7 +318,7 @@ async def test_a_body_that_never_ends_is_given_up_however_steadily_it_comes(
             await trio.sleep(7)
             await body.feed(b"a", more=True)
 
-        assert read.result == UnreadableBody("body_timeout")
+        assert read.result == Refused(reason=Reason.BODY_TIMEOUT)
         assert read.at == SECONDS
 
 
@@ -358,7 +359,7 @@ async def test_a_larger_one_is_refused_before_it_has_ended(nursery: trio.Nursery
         await body.feed(bytes(41), more=True)
         await wait_all_tasks_blocked()
 
-        assert read.result == UnreadableBody("too_large")
+        assert read.result == Refused(reason=Reason.TOO_LARGE)
         assert held(admission) == 60
         await body.feed(bytes(10**6), more=False)  # taken off the wire, and dropped
         assert held(admission) == 60
@@ -368,7 +369,7 @@ async def test_a_larger_one_that_came_at_once_is_refused_too() -> None:
     body = Body(100, 0)
     await body.feed(bytes(101), more=False)
     async with admitted() as (lease, admission):
-        assert await body.read(lease, SILENT_SECONDS, SECONDS) == UnreadableBody("too_large")
+        assert await body.read(lease, SILENT_SECONDS, SECONDS) == Refused(reason=Reason.TOO_LARGE)
         assert held(admission) == 0
 
 
@@ -408,7 +409,7 @@ async def test_growth_beyond_the_memory_gate_is_refused(nursery: trio.Nursery) -
         await body.feed(bytes(1), more=True)
         await wait_all_tasks_blocked()
 
-        assert read.result == UnreadableBody("memory_at_capacity")
+        assert read.result == Refused(reason=Reason.MEMORY_AT_CAPACITY)
         assert held(admission) == 100
 
 

@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, create, created, delta, message
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, saying, streaming
@@ -46,7 +46,7 @@ async def test_a_prewarm_ends_the_turn_that_runs(
 ) -> None:
     bench = Bench(nursery, streaming(created("resp_1"), trio.Event()), saying("resp_2"))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say(create(message("again"), generate=False))
     await socket.wait_for("response.completed")
@@ -89,7 +89,7 @@ async def test_a_prewarm_at_the_end_of_a_turn_is_the_later_word(
     ends_slowly = Script((created("resp_1"), completed("resp_1")), closing=closing)
     bench = Bench(nursery, ends_slowly, saying("resp_2"))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await wait_all_tasks_blocked()
     await socket.say(create(message("anew"), generate=False))
@@ -109,7 +109,7 @@ async def test_a_refusal_behind_a_prewarm_is_not_lost_with_the_turn_that_it_ende
     first = Script([created("resp_1"), trio.Event()], closing=closing)
     bench = Bench(nursery, first)
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say(create(message("again"), generate=False))
     await socket.say("junk")

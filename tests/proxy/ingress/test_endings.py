@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import TokenUsage
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, created, delta, failed, incomplete, sse
-from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import UNREACHABLE, Script, Step, answer, failing, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -41,7 +41,7 @@ async def test_a_completed_turn_is_streamed_and_recorded_with_its_tokens(
 
     (record,) = bench.records
     assert client.types == ["response.created", "response.output_text.delta", "response.completed"]
-    assert client.complete is (transport == "http")
+    assert client.complete is (transport is Transport.HTTP)
     assert record.outcome is Outcome.COMPLETED
     assert record.usage == TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7)
     assert (record.transport, record.attempts, record.status) == (transport, 1, 200)
@@ -70,7 +70,7 @@ async def test_a_turn_that_ends_badly_upstream_ends_with_that_event(
     assert bench.outcomes == [outcome]
     assert client.types[1].encode() in last
     assert len(client.events) == 2
-    assert client.complete is (transport == "http")
+    assert client.complete is (transport is Transport.HTTP)
     assert bench.upstream.sent[0].closed
 
 
@@ -91,7 +91,7 @@ async def test_an_error_event_over_a_websocket_gets_the_status_that_makes_codex_
 ) -> None:
     bench = Bench(nursery, streaming(created(), ERROR))
 
-    client = await bench.turn("websocket")
+    client = await bench.turn(Transport.WEBSOCKET)
     await client.wait_for("error")
 
     assert client.refused.status == 502
@@ -134,7 +134,9 @@ async def test_a_refusal_of_the_upstream_keeps_its_status_code_and_words(
     assert record.attempts == 1
 
 
-@pytest.mark.parametrize(("transport", "advice"), [("http", None), ("websocket", "2")])
+@pytest.mark.parametrize(
+    ("transport", "advice"), [(Transport.HTTP, None), (Transport.WEBSOCKET, "2")]
+)
 async def test_a_5xx_without_advice_gets_some_over_a_websocket(
     transport: Transport, advice: str | None, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -184,7 +186,7 @@ async def test_a_bug_in_our_own_code_is_logged_and_told_as_a_500(
     assert bench.outcomes == [Outcome.BROKEN]
     assert "a bug of ours" in caplog.text
     assert any(record.levelno == logging.ERROR for record in caplog.records)
-    if mid_stream and transport == "http":
+    if mid_stream and transport is Transport.HTTP:
         assert client.types == ["response.created"]
         assert not client.complete
     else:
@@ -225,7 +227,7 @@ async def test_a_cut_stream_is_visibly_cut(
 
     assert bench.outcomes == [Outcome.CUT]
     assert seen[:2] == ["response.created", "response.output_text.delta"]
-    if transport == "http":
+    if transport is Transport.HTTP:
         assert seen[2:] == []
         assert client.returned
         assert not client.complete
@@ -274,4 +276,4 @@ async def test_an_upstream_that_falls_silent_is_cut_after_300_seconds(
     assert seconds == pytest.approx(500)
     assert bench.outcomes == [Outcome.CUT]
     assert not client.complete
-    assert transport == "http" or client.refused.status == 502
+    assert transport is Transport.HTTP or client.refused.status == 502

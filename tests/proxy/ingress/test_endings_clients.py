@@ -4,10 +4,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import TokenUsage
 from tests.testkit.events import completed, created, delta, failed, post
-from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import JSON, Script, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -119,7 +119,7 @@ async def test_a_client_that_stops_reading_holds_its_lane_for_no_more_than_30_se
     assert (before, after) == (1, (0, 0, 0))
     assert bench.outcomes == [Outcome.CLIENT_STALLED]
     assert not client.complete
-    assert client.returned is (transport == "http")
+    assert client.returned is (transport is Transport.HTTP)
 
 
 @both

@@ -8,10 +8,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.asgi import HttpClient
 from tests.testkit.events import completed, create, created, delta, failed, incomplete, message
-from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import Step, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -85,7 +85,7 @@ async def test_an_error_frame_leaves_after_the_lease_is_back(
         nursery, streaming(created(), UpstreamCut("reset")), rejecting(500, b"{}"), streaming(b"")
     )
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("error", 1)
     await socket.say(create())
     await socket.wait_for("error", 2)
@@ -153,7 +153,7 @@ async def test_a_frame_that_arrives_after_the_upstreams_end_was_read_replaces_no
         streaming(created("resp_2"), completed("resp_2")),
     )
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await wait_all_tasks_blocked()
     held = bench.turns
@@ -176,7 +176,7 @@ async def test_an_interrupt_that_arrives_after_the_upstreams_end_was_read_ends_n
 ) -> None:
     bench = Bench(nursery, streaming(created(), completed(), trio.Event()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await wait_all_tasks_blocked()
     await socket.say('{"type":"response.interrupt"}')

@@ -5,9 +5,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, Overlap
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, create, created, delta, interrupt, post
-from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import JSON, Script, answer, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -80,7 +80,7 @@ async def test_a_turn_displaced_by_another_connection_is_told_so_and_over(
     assert second.types[-1] == "response.completed"
     assert bench.outcomes == [Outcome.DISPLACED, Outcome.COMPLETED]
     assert bench.log.index("released 1") + 1 == bench.log.index("admitted 2")
-    if transport == "http":
+    if transport is Transport.HTTP:
         error = first.events[-1]["response"]["error"]
         assert first.types == ["response.created", "response.failed"]
         assert "continued on another connection" in error["message"]
@@ -146,7 +146,7 @@ async def test_a_replaced_turn_is_silent_and_recorded(
 ) -> None:
     bench = Bench(nursery, streaming(created(), delta(), trio.Event()), answer("resp_2"))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.output_text.delta")
     await socket.say(create())
     await socket.wait_for("response.completed")
@@ -168,7 +168,7 @@ async def test_an_interrupted_turn_ends_incomplete_at_once(
 ) -> None:
     bench = Bench(nursery, streaming(created("resp_9"), delta(), trio.Event()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.output_text.delta")
     await socket.say(interrupt("resp_9"))
     await socket.wait_for("response.incomplete")

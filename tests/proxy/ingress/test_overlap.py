@@ -5,9 +5,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, Overlap
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, created, delta, post
-from tests.testkit.runtime import TRANSPORTS, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import answer, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)

@@ -7,11 +7,11 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import PrincipalId
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.keys import IssuedKey, KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, create, created, message
-from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench, Pairs
 from tests.testkit.upstream import answer, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -40,7 +40,11 @@ def key(made: IssuedKey) -> tuple[str, str]:
 
 
 def ask(bench: Bench, transport: Transport, headers: Pairs) -> Client:
-    return bench.post(headers=headers) if transport == "http" else bench.socket(headers=headers)
+    return (
+        bench.post(headers=headers)
+        if transport is Transport.HTTP
+        else bench.socket(headers=headers)
+    )
 
 
 async def answered(client: Client) -> Client:
@@ -75,7 +79,7 @@ async def test_no_key_travels_upstream_and_the_providers_own_does(
 ) -> None:
     bench.upstream.will(answer())
     headers = [(place, made.secret), ("authorization", "Bearer sk-provider")]
-    if transport == "http":
+    if transport is Transport.HTTP:
         await answered(bench.post(headers=headers))
     else:
         socket = bench.socket(headers=headers)
@@ -134,7 +138,7 @@ async def test_callers_that_say_the_same_do_not_meet(
     other = ring.add("other")
     bench.upstream.will(*(streaming(created(), trio.Event()) for _ in range(2)))
     for each in (made, other):
-        if transport == "http":
+        if transport is Transport.HTTP:
             bench.post(headers=[key(each)])
         else:
             await bench.socket(headers=[key(each)]).say(create())

@@ -11,10 +11,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.config.settings import ClientSettings
+from proxy.journal.outcome import Transport
 from proxy.keys import KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import create, created, post
-from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench, Pairs
 from tests.testkit.upstream import Script, answer, streaming
 
 Named = tuple[str, str, str | None]
@@ -97,7 +98,7 @@ async def open_bench(case: Case, nursery: trio.Nursery, ring: KeyRing) -> Bench:
 
 async def ask(bench: Bench, transport: Transport, case: Case, codex: bool) -> Client:
     headers = [*case.headers, *([("x-codex-window-id", "w")] if codex else [])]
-    if transport == "http":
+    if transport is Transport.HTTP:
         thread, session, parent = LATE
         client: Client = bench.post(
             case.body, thread=thread, session=session, parent=parent, headers=headers

@@ -7,13 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lifecycle import Limits
+from proxy.config.settings import ClientSettings
 from proxy.ingress import replies
-from proxy.ingress.refusals import refusal
+from proxy.ingress.refusals import Audience, error_reply, figures
 from proxy.ingress.replies import frame_form, http_form
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused
 from proxy.responses.sse import events_of
-from proxy.turn.ended import Rejected
+from proxy.turn.ended import Displaced, Rejected
 from proxy.upstream.interface import Failure
-from tests.proxy.ingress.runtimes import WALL, runtime
+from tests.testkit.runtime import WALL
+
+AUDIENCE = Audience(codex=True, transport=Transport.HTTP)
+FIGURES = figures(Limits(), ClientSettings())
 
 
 def json(data: bytes) -> Any:
@@ -21,7 +28,7 @@ def json(data: bytes) -> Any:
 
 
 def test_a_connection_that_was_read_to_its_end_stays_open() -> None:
-    no = refusal(runtime(), "too_large", codex=False, transport="http")
+    no = error_reply(Refused(reason=Reason.TOO_LARGE), AUDIENCE, FIGURES)
     _, headers, _ = http_form(no, close=False)
 
     assert b"connection" not in dict(headers)
@@ -67,7 +74,7 @@ def test_a_fault_of_ours() -> None:
 
 
 def test_a_no_for_a_stream_that_has_begun_is_an_event_whose_words_codex_shows() -> None:
-    no = refusal(runtime(), "displaced", codex=True, transport="http")
+    no = error_reply(Displaced(), AUDIENCE, FIGURES)
     event = replies.failed_event(no)
 
     assert event.terminal

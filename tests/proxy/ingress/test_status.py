@@ -12,6 +12,8 @@ from proxy import __version__
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.route import RoutingSettings
 from proxy.ingress.status import status
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason
 from tests.proxy.ingress.runtimes import WALL, runtime
 from tests.testkit.accounts import account
 
@@ -20,7 +22,7 @@ LANE = LaneId("0" * 32)
 
 async def test_the_document_says_what_is_held_and_what_has_been(autojump_clock: MockClock) -> None:
     running = runtime(Limits(turns=5, lanes=4, lanes_kept=1, websockets=3, memory_bytes=1000))
-    running.journal.refused("foreign_origin", transport="http", wall=0.0)
+    running.journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=0.0)
     started = trio.current_time()
     ask = Ask(principal=PrincipalId("local"), lane=LANE, body_bytes=70)
     async with running.admission.lease(ask):

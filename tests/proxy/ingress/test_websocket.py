@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.config.settings import ClientSettings
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, create, created, delta, failed, interrupt, message
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import answer, streaming
@@ -35,7 +35,7 @@ async def test_a_socket_stays_open_after_a_failed_turn(
     """Field case B53."""
     bench = Bench(nursery, streaming(created(), failed()), answer("resp_2"))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.failed")
     await socket.say(create())
     await socket.wait_for("response.completed")
@@ -91,7 +91,7 @@ async def test_an_error_frame_for_a_bad_frame_comes_between_the_running_turns_ev
     go = trio.Event()
     bench = Bench(nursery, streaming(created(), go, completed()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say("junk")
     await socket.wait_for("error")
@@ -134,7 +134,7 @@ async def test_an_interrupt_without_a_name_means_the_running_response(
 ) -> None:
     bench = Bench(nursery, streaming(b'data: {"type":"response.created"}\n\n', trio.Event()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say(interrupt())
     await socket.wait_for("response.incomplete")
@@ -179,9 +179,9 @@ async def test_a_refusal_names_the_ceiling_and_that_no_provider_was_asked(
     """Field case B20."""
     bench = Bench(nursery, streaming(created(), trio.Event()), limits=Limits(turns=1))
 
-    first = await bench.turn("websocket", thread="one")
+    first = await bench.turn(Transport.WEBSOCKET, thread="one")
     await first.wait_for("response.created")
-    second = await bench.turn("websocket", thread="two")
+    second = await bench.turn(Transport.WEBSOCKET, thread="two")
     await second.wait_for("error")
 
     assert second.refused.reason == "turns_at_capacity"

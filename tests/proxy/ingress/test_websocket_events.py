@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from proxy.journal.outcome import Transport
 from tests.testkit.events import completed, created, delta
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, answer, streaming
@@ -15,7 +16,7 @@ async def test_filler_frames_come_before_the_first_event_and_between_events(
     """Field case B63: Codex's idle timer counts text frames alone."""
     bench = Bench(nursery, streaming(50.0, created(), 50.0, completed()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.completed")
 
     assert socket.types == [
@@ -34,7 +35,7 @@ async def test_an_idle_socket_gets_no_filler(
 ) -> None:
     bench = Bench(nursery, answer())
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.completed")
     await trio.sleep(3600)
 
@@ -47,7 +48,7 @@ async def test_events_that_arrive_together_leave_in_one_write(
     together = delta("a") + delta("b") + delta("c")
     bench = Bench(nursery, streaming(created(), 1.0, together, 1.0, completed()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.completed")
 
     assert socket.writes == [1, 3, 1]
@@ -63,7 +64,7 @@ async def test_what_only_headers_say_comes_as_events_before_the_first(
     )
     bench = Bench(nursery, Script([created(), completed()], headers=headers))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.completed")
 
     assert socket.types[:3] == ["response.metadata", "codex.rate_limits", "response.created"]
@@ -77,7 +78,7 @@ async def test_an_event_that_is_no_utf8_still_makes_a_valid_text_frame(
     good = 'data: {"type":"y","delta":"é"}\n\n'.encode()
     bench = Bench(nursery, streaming(created(), bad, good, completed()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.completed")
 
     assert socket.events[1]["delta"] == "\ufffd"
@@ -90,7 +91,7 @@ async def test_a_whole_answer_from_upstream_is_of_no_use_to_a_websocket(
     whole = Script([b"{}"], headers=((b"content-type", b"application/json"),))
     bench = Bench(nursery, whole)
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("error")
 
     assert (socket.refused.status, socket.refused.code) == (502, "upstream_unusable")

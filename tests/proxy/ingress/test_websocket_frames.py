@@ -5,27 +5,35 @@ from typing import Any
 import msgspec
 import pytest
 
-from proxy.ingress.refusals import refusal_of
-from proxy.ingress.replies import ErrorReply
+from lifecycle import Limits
+from proxy.config.settings import ClientSettings
+from proxy.ingress.refusals import Audience, figures
 from proxy.ingress.websocket_frames import FILLER, frames_of
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Transport
+from proxy.refusal import Reason, Refused
+from proxy.responses.events import UNKNOWN_USAGE
 from proxy.responses.sse import Batch, Event, event_from
-from proxy.turn.ended import Ended, Head, Rejected
+from proxy.turn.ended import (
+    Broken,
+    Cancelled,
+    Cause,
+    Cut,
+    Delivered,
+    Displaced,
+    Ended,
+    Finished,
+    Head,
+    Rejected,
+)
 from proxy.turn.outbox import Taken
 from proxy.upstream.interface import Failure
-from tests.proxy.ingress.runtimes import WALL, runtime
+from tests.testkit.runtime import WALL
 
 CREATED = event_from(b'{"type":"response.created"}', "response.created")
 DELTA = event_from(b'{"type":"response.output_text.delta","delta":"\xc3\xa9"}', "x")
 COMPLETED = event_from(b'{"type":"response.completed"}', "response.completed")
-TELLS_NOTHING = (
-    Outcome.COMPLETED,
-    Outcome.REPLACED,
-    Outcome.CLIENT_GONE,
-    Outcome.CLIENT_STALLED,
-    Outcome.SHUTDOWN,
-    Outcome.INTERRUPTED,
-)
+TELLS_NOTHING: list[Ended] = [Delivered(), *(Cancelled(cause=cause) for cause in Cause)]
+FIGURES = figures(Limits(), ClientSettings())
 
 
 def frames(
@@ -36,11 +44,12 @@ def frames(
         batches=[Batch(x.raw, () if x.data is None else (x.data,)) for x in events],
         ended=ended,
     )
+    audience = Audience(codex=codex, transport=Transport.WEBSOCKET)
+    return frames_of(taken, audience, FIGURES, WALL)
 
-    def in_words(no: Ended) -> ErrorReply:
-        return refusal_of(runtime(), no, codex=codex, transport="websocket")
 
-    return frames_of(taken, in_words, WALL)
+def finished(final: Event) -> Finished:
+    return Finished(final=final, usage=UNKNOWN_USAGE)
 
 
 def last(ended: Ended, *, codex: bool = False) -> Any:
@@ -49,7 +58,7 @@ def last(ended: Ended, *, codex: bool = False) -> Any:
 
 
 def test_data_goes_out_as_it_came_and_in_order() -> None:
-    ended = Ended(outcome=Outcome.COMPLETED, final=COMPLETED)
+    ended = finished(COMPLETED)
 
     assert frames(CREATED, DELTA, ended=ended) == [CREATED.data, DELTA.data, COMPLETED.data]
 
@@ -85,14 +94,14 @@ def test_a_head_with_nothing_for_a_websocket_is_no_frame() -> None:
 
 
 def test_a_terminal_event_without_data_still_is_a_frame() -> None:
-    ended = Ended(outcome=Outcome.COMPLETED, final=Event(b"", None, "response.completed"))
+    ended = finished(Event(b"", None, "response.completed"))
 
     assert frames(ended=ended) == [b""]
 
 
 def test_an_error_event_gets_the_status_without_which_codex_waits() -> None:
     final = event_from(b'{"type":"error","code":"x","message":"m"}', "error")
-    frame = last(Ended(outcome=Outcome.FAILED, final=final))
+    frame = last(finished(final))
 
     assert (frame["status"], frame["error"]["message"]) == (502, "m")
     assert frame["headers"] == {"retry-after": "2"}
@@ -100,14 +109,14 @@ def test_an_error_event_gets_the_status_without_which_codex_waits() -> None:
 
 def test_an_upstreams_no_keeps_its_status() -> None:
     rejected = Rejected(status=402, headers=[], body=b'{"error":{"message":"pay"}}')
-    frame = last(Ended(outcome=Outcome.UPSTREAM_REFUSED, rejected=rejected))
+    frame = last(rejected)
 
     assert (frame["status"], frame["error"]) == (402, {"message": "pay"})
 
 
 def test_an_upstream_that_was_not_reached_is_said_to_be() -> None:
     failure = Failure(status=504, code="upstream_timeout", message="m", retriable=False)
-    frame = last(Ended(outcome=Outcome.UPSTREAM_FAILED, failure=failure))
+    frame = last(failure)
 
     assert (frame["status"], frame["error"]["code"]) == (504, "upstream_timeout")
 
@@ -115,13 +124,13 @@ def test_an_upstream_that_was_not_reached_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("ended", "codex", "status", "code"),
     [
-        (Ended(outcome=Outcome.REFUSED, refusal="lane_busy"), True, 503, "server_busy"),
-        (Ended(outcome=Outcome.REFUSED, refusal="bad_request"), False, 400, "bad_request"),
-        (Ended(outcome=Outcome.REFUSED, refusal="too_large"), True, 400, "invalid_prompt"),
-        (Ended(outcome=Outcome.DISPLACED), False, 409, "continued_elsewhere"),
-        (Ended(outcome=Outcome.DISPLACED), True, 400, "invalid_prompt"),
-        (Ended(outcome=Outcome.CUT, detail="reset"), True, 502, "upstream_cut"),
-        (Ended(outcome=Outcome.BROKEN), True, 500, "internal_error"),
+        (Refused(reason=Reason.LANE_BUSY), True, 503, "server_busy"),
+        (Refused(reason=Reason.BAD_REQUEST), False, 400, "bad_request"),
+        (Refused(reason=Reason.TOO_LARGE), True, 400, "invalid_prompt"),
+        (Displaced(), False, 409, "continued_elsewhere"),
+        (Displaced(), True, 400, "invalid_prompt"),
+        (Cut(how="reset"), True, 502, "upstream_cut"),
+        (Broken(), True, 500, "internal_error"),
     ],
 )
 def test_an_end_that_has_words_is_told(ended: Ended, codex: bool, status: int, code: str) -> None:
@@ -133,17 +142,17 @@ def test_an_end_that_has_words_is_told(ended: Ended, codex: bool, status: int, c
 @pytest.mark.parametrize(
     "ended",
     [
-        Ended(outcome=Outcome.REFUSED, refusal="bad_request", detail="the reason"),
-        Ended(outcome=Outcome.CUT, detail="the reason"),
+        Refused(reason=Reason.BAD_REQUEST, detail="the reason"),
+        Cut(how="the reason"),
     ],
 )
 def test_a_detail_reaches_the_client(ended: Ended) -> None:
     assert "the reason" in last(ended)["error"]["message"]
 
 
-@pytest.mark.parametrize("outcome", TELLS_NOTHING)
-def test_nobody_is_told_about_an_end_that_is_their_own(outcome: Outcome) -> None:
-    assert frames(CREATED, ended=Ended(outcome=outcome)) == [CREATED.data]
+@pytest.mark.parametrize("ended", TELLS_NOTHING, ids=repr)
+def test_nobody_is_told_about_an_end_that_is_their_own(ended: Ended) -> None:
+    assert frames(CREATED, ended=ended) == [CREATED.data]
 
 
 def test_a_filler_is_an_event_that_ends_nothing() -> None:

@@ -4,6 +4,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
+from proxy.journal.outcome import Transport
 from tests.testkit.events import completed, create, created
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, answer, streaming
@@ -20,14 +21,14 @@ async def test_at_the_limit_of_websockets_a_handshake_is_answered_over_http(
     await second.wait_returned()
     await first.hang_up()
     await first.wait_returned()
-    third = await bench.turn("websocket")
+    third = await bench.turn(Transport.WEBSOCKET)
     await third.wait_for("response.completed")
 
     assert not second.accepted
     assert (second.refused.status, second.refused.reason) == (503, "websockets_at_capacity")
     assert second.refused.retry_after == "2"
     assert second.headers["connection"] == "close"
-    assert bench.records[0].transport == "websocket"
+    assert bench.records[0].transport is Transport.WEBSOCKET
 
 
 async def test_a_draining_proxy_denies_handshakes_and_says_for_how_long(
@@ -50,7 +51,7 @@ async def test_a_drain_closes_an_idle_socket_at_once(
     bench = Bench(nursery, answer())
 
     fresh = bench.socket()
-    used = await bench.turn("websocket")
+    used = await bench.turn(Transport.WEBSOCKET)
     await used.wait_for("response.completed")
     await wait_all_tasks_blocked()
     bench.runtime.admission.close_door(10)
@@ -67,7 +68,7 @@ async def test_a_drain_closes_a_busy_socket_after_its_turn_and_refuses_another(
 ) -> None:
     bench = Bench(nursery, streaming(created(), 4.0, completed()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     bench.runtime.admission.close_door(10)
     await socket.say(create())
@@ -87,7 +88,7 @@ async def test_a_drain_waits_for_the_successor_of_a_turn_too(
     first = Script([created("resp_1"), trio.Event()], closing=closing)
     bench = Bench(nursery, first, streaming(created("resp_2"), 2.0, completed("resp_2")))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await socket.say(create())
     await wait_all_tasks_blocked()
@@ -105,7 +106,7 @@ async def test_what_is_said_while_the_last_turn_drains_is_answered_before_the_cl
 ) -> None:
     bench = Bench(nursery, streaming(created("resp_1"), trio.Event()))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     bench.runtime.admission.close_door(10)
     await wait_all_tasks_blocked()

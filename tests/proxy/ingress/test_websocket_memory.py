@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.config.settings import ClientSettings
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.events import completed, create, created, message
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import answer, streaming
@@ -58,7 +58,7 @@ async def test_an_unfinished_message_beyond_the_gate_ends_a_running_turn_with_th
 ) -> None:
     bench = Bench(nursery, streaming(created(), trio.Event()), limits=Limits(memory_bytes=10_000))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     assert socket.told is not None
     socket.told(10_001)

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.asgi import SocketClient
 from tests.testkit.events import completed, create, created, delta, message
 from tests.testkit.runtime import Bench
@@ -205,7 +205,7 @@ async def test_of_three_creates_at_the_end_of_a_turn_the_last_runs(
     first = streaming(created("resp_1"), completed("resp_1"), trio.Event())
     bench = Bench(nursery, first, answer("resp_3"))
 
-    socket = await bench.turn("websocket")
+    socket = await bench.turn(Transport.WEBSOCKET)
     await socket.wait_for("response.created")
     await wait_all_tasks_blocked()
     await socket.say(create(message("second")))

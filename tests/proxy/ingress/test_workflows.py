@@ -8,10 +8,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.ingress.body import EARLY_BYTES
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, create, created, delta
-from tests.testkit.runtime import TRANSPORTS, Bench, Pairs, Transport
+from tests.testkit.runtime import TRANSPORTS, Bench, Pairs
 from tests.testkit.upstream import Script, answer, failing, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -32,7 +32,7 @@ async def turn(
     """One turn on a connection of its own; returns when nothing more happens by itself."""
     client: Client
     kind = {} if subagent is None else {"x-openai-subagent": subagent}
-    if transport == "http":
+    if transport is Transport.HTTP:
         named = [*headers, *kind.items()]
         client = bench.post(thread=thread, session=session, parent=parent, headers=named)
     else:
@@ -187,8 +187,10 @@ async def test_codex_meets_the_65th_child_with_our_words(
 ) -> None:
     bench = Bench(nursery, *(answer() for _ in range(64)))
     for number in range(64):
-        assert runs(await turn(bench, "http", child(number), parent="root", headers=[CODEX]))
-    last = await turn(bench, "http", child(64), parent="root", headers=[CODEX])
+        assert runs(
+            await turn(bench, Transport.HTTP, child(number), parent="root", headers=[CODEX])
+        )
+    last = await turn(bench, Transport.HTTP, child(64), parent="root", headers=[CODEX])
 
     assert (last.refused.status, last.refused.code) == (400, "invalid_prompt")
     assert "64 different sub-agents" in last.refused.message
@@ -225,8 +227,8 @@ async def test_a_retry_is_a_send_and_is_not_made_beyond_the_budget(
     limits = Limits(workflow=WorkflowLimits(sends=3))
     bench = Bench(nursery, failing(), failing(), failing(), limits=limits)
     for _ in range(2):
-        await turn(bench, "http", child(0), parent="root")
-    spent = await turn(bench, "http", child(0), parent="root")
+        await turn(bench, Transport.HTTP, child(0), parent="root")
+    spent = await turn(bench, Transport.HTTP, child(0), parent="root")
 
     assert [record.attempts for record in bench.records] == [2, 1, 0]
     assert [record.status for record in bench.records] == [None, None, None]
@@ -259,7 +261,7 @@ async def test_a_client_is_codex_also_when_only_its_frame_says_so(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     bench = Bench(nursery, answer(), answer(), limits=FEW)
-    await fan_out(bench, "http", 2)
+    await fan_out(bench, Transport.HTTP, 2)
     socket = bench.socket()
     marked = {"x-codex-turn-metadata": "{}"}
     await socket.say(create(thread=child(2), session="root", parent="root", metadata=marked))
@@ -274,13 +276,13 @@ async def test_a_worker_may_wait_in_line_and_its_client_hears_that_it_is_alive(
     scripts, gates = gated(8)
     limits = Limits(workflow=WorkflowLimits(hold_seconds=90))
     bench = Bench(nursery, *scripts, limits=limits)
-    await fan_out(bench, "websocket", 7)
-    waiting = await turn(bench, "websocket", child(7), parent="root")
+    await fan_out(bench, Transport.WEBSOCKET, 7)
+    waiting = await turn(bench, Transport.WEBSOCKET, child(7), parent="root")
     await trio.sleep(65)
     heard = list(waiting.types)
     gates[0].set()
     await waiting.wait_for("response.created")
-    late = await turn(bench, "websocket", child(8), parent="root")
+    late = await turn(bench, Transport.WEBSOCKET, child(8), parent="root")
     await late.wait_for("error")
 
     assert heard == ["keepalive"] * 3
@@ -293,7 +295,7 @@ async def test_a_large_body_does_not_hide_that_its_client_left_the_line(
 ) -> None:
     scripts, _ = gated(7)
     bench = Bench(nursery, *scripts, limits=Limits(workflow=WorkflowLimits(hold_seconds=90)))
-    await fan_out(bench, "http", 7)
+    await fan_out(bench, Transport.HTTP, 7)
     memory = bench.runtime.admission.memory
     before = memory.statistics().held_bytes
     size = 20 * EARLY_BYTES

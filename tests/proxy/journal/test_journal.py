@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from lifecycle import Ask, LaneId, PrincipalId, RootId
+from proxy.accounts.route import Move
 from proxy.journal.journal import (
     FLUSH_SECONDS,
     MODEL_CHARACTERS,
@@ -18,12 +19,13 @@ from proxy.journal.journal import (
     RECENT_RECORDS,
     Journal,
 )
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store
+from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
-PLAIN = TurnRecord(wall=5.0, principal="local", transport="http", outcome=Outcome.COMPLETED)
+PLAIN = TurnRecord(wall=5.0, principal="local", transport=Transport.HTTP, outcome=Outcome.COMPLETED)
 
 
 def record(**changed: Any) -> TurnRecord:
@@ -55,8 +57,8 @@ def test_outcomes_and_refusals_are_counted_apart(journal: Journal) -> None:
     journal.record(record())
     journal.record(record(outcome=Outcome.CUT))
     journal.record(record(outcome=Outcome.REFUSED, refusal="lane_busy"))
-    journal.refused("lane_busy", transport="websocket", wall=6.0)
-    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+    journal.refused(Reason.LANE_BUSY, transport=Transport.WEBSOCKET, wall=6.0)
+    journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=7.0, principal="a key")
 
     assert journal.statistics().outcomes == {"completed": 1, "cut": 1, "refused": 3}
     assert journal.statistics().refusals == {"lane_busy": 2, "foreign_origin": 1}
@@ -82,7 +84,7 @@ def test_statistics_are_of_the_moment_in_which_they_were_asked_for(journal: Jour
 
 
 def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> None:
-    journal.refused("foreign_origin", transport="http", wall=7.0, principal="a key")
+    journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=7.0, principal="a key")
 
     assert list(journal.recent) == [
         record(wall=7.0, principal="a key", outcome=Outcome.REFUSED, refusal="foreign_origin")
@@ -95,7 +97,7 @@ def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> 
     [
         (
             record(
-                transport="websocket",
+                transport=Transport.WEBSOCKET,
                 model="gpt-5.5",
                 lane="0123456789abcdef" * 2,
                 total_ms=1234.5,
@@ -112,13 +114,13 @@ def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> 
             "http refused: lane_busy - anonymous 0 ms, tokens in ?, cached ?, out ?",
         ),
         (
-            record(account="work", move="rebound", reason="quota"),
+            record(account="work", move=Move.REBOUND, reason="quota"),
             "http completed - anonymous 0 ms, tokens in ?, cached ?, out ?, "
             "account work rebound/quota",
         ),
         (
             record(
-                outcome=Outcome.REFUSED, refusal="accounts_spent", move="cleared", reason="quota"
+                outcome=Outcome.REFUSED, refusal="accounts_spent", move=Move.CLEARED, reason="quota"
             ),
             "http refused: accounts_spent - anonymous 0 ms, tokens in ?, cached ?, out ?, "
             "account - cleared/quota",
@@ -232,8 +234,8 @@ def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
 ) -> None:
     ask = Ask(principal=PrincipalId("key-1"), lane=LaneId("0" * 32), worker=True)
     journal.refused(
-        "lane_busy",
-        transport="websocket",
+        Reason.LANE_BUSY,
+        transport=Transport.WEBSOCKET,
         wall=7.0,
         principal="key-1",
         ask=ask,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import (
     JOURNAL_NAME,
@@ -27,11 +27,13 @@ from proxy.responses.events import TokenUsage
 
 WALL = 1_800_000_000.0
 DAY = 86_400.0
-PLAIN = TurnRecord(wall=WALL, principal="local", transport="http", outcome=Outcome.COMPLETED)
+PLAIN = TurnRecord(
+    wall=WALL, principal="local", transport=Transport.HTTP, outcome=Outcome.COMPLETED
+)
 WHOLE = TurnRecord(
     wall=WALL,
     principal="key-1",
-    transport="websocket",
+    transport=Transport.WEBSOCKET,
     outcome=Outcome.REFUSED,
     lane="0" * 32,
     root="1" * 32,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.journal.record import TurnRecord
 from proxy.journal.summary import HOUR_SECONDS, LastHour, Past, RefusalCount, past, summed
 from proxy.responses.events import TokenUsage
@@ -15,7 +15,7 @@ NOW = 1_800_000_000.0
 TURN = TurnRecord(
     wall=NOW - 60,
     principal="local",
-    transport="websocket",
+    transport=Transport.WEBSOCKET,
     outcome=Outcome.COMPLETED,
     lane="a" * 32,
     total_ms=2000.0,
@@ -92,7 +92,7 @@ def test_an_upstream_that_said_no_is_quoted() -> None:
 
 
 def test_what_an_operator_did_is_neither() -> None:
-    listed = replace(TURN, transport="control", outcome=Outcome.LISTED, lane=None)
+    listed = replace(TURN, transport=Transport.CONTROL, outcome=Outcome.LISTED, lane=None)
 
     assert past([listed], NOW) == Past()
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.responses.frames import Create, Ignored, Interrupt, Unusable, post_body, read_frame
+from proxy.refusal import Reason, Refused
+from proxy.responses.frames import Create, Ignored, Interrupt, post_body, read_frame
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=6),
@@ -69,8 +70,8 @@ def test_input_is_the_inside_of_an_array(value: bytes, inside: bytes) -> None:
 
 @pytest.mark.parametrize("value", [None, 5, {"a": 1}, True])
 def test_input_that_is_neither_array_nor_string_is_unusable(value: object) -> None:
-    assert read_frame(frame(input=value)) == Unusable(
-        "bad_request", "input must be an array or a string"
+    assert read_frame(frame(input=value)) == Refused(
+        reason=Reason.BAD_REQUEST, detail="input must be an array or a string"
     )
 
 
@@ -88,8 +89,8 @@ def test_a_previous_response_of_null_is_none() -> None:
 
 @pytest.mark.parametrize("value", [5, ["resp_1"], {}, False])
 def test_a_previous_response_that_is_no_string_is_not_taken_for_none(value: object) -> None:
-    assert read_frame(frame(previous_response_id=value)) == Unusable(
-        "bad_request", "previous_response_id must be a string"
+    assert read_frame(frame(previous_response_id=value)) == Refused(
+        reason=Reason.BAD_REQUEST, detail="previous_response_id must be a string"
     )
 
 
@@ -102,8 +103,8 @@ def test_metadata_that_is_no_object_names_nobody(metadata: object) -> None:
 def test_a_stream_id_is_refused_by_its_own_name(stream_id: object) -> None:
     unusable = read_frame(frame(stream_id=stream_id))
 
-    assert isinstance(unusable, Unusable)
-    assert unusable.reason == "unsupported_stream_id"
+    assert isinstance(unusable, Refused)
+    assert unusable.reason is Reason.UNSUPPORTED_STREAM_ID
 
 
 @pytest.mark.parametrize(
@@ -131,9 +132,9 @@ def test_the_other_frames_of_the_protocol(data: bytes, asks: object) -> None:
 def test_a_type_that_nobody_knows_is_named(data: bytes, named: str) -> None:
     unusable = read_frame(data)
 
-    assert isinstance(unusable, Unusable)
-    assert unusable.reason == "unsupported_frame"
-    assert named in unusable.problem
+    assert isinstance(unusable, Refused)
+    assert unusable.reason is Reason.UNSUPPORTED_FRAME
+    assert named in unusable.detail
 
 
 @pytest.mark.parametrize(
@@ -152,13 +153,13 @@ def test_a_type_that_nobody_knows_is_named(data: bytes, named: str) -> None:
 def test_what_is_no_object_is_unusable(data: bytes) -> None:
     unusable = read_frame(data)
 
-    assert isinstance(unusable, Unusable)
-    assert unusable.reason == "bad_request"
+    assert isinstance(unusable, Refused)
+    assert unusable.reason is Reason.BAD_REQUEST
 
 
 @given(st.binary(max_size=40))
 def test_anything_may_come(data: bytes) -> None:
-    assert isinstance(read_frame(data), Create | Interrupt | Ignored | Unusable)
+    assert isinstance(read_frame(data), Create | Interrupt | Ignored | Refused)
 
 
 # The POST.

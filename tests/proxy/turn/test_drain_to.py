@@ -4,13 +4,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.journal.outcome import Outcome
 from proxy.responses.sse import Batch
-from proxy.turn.ended import Ended
+from proxy.turn.ended import Delivered
 from proxy.turn.outbox import Outbox, Taken, hand_on
 
 SECONDS = 20.0
-DONE = Ended(outcome=Outcome.COMPLETED)
+DONE = Delivered()
 
 
 class Client:

@@ -7,15 +7,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import ClientStalled
-from proxy.journal.outcome import Outcome
 from proxy.responses.sse import Batch
-from proxy.turn.ended import Ended, Head
+from proxy.turn.ended import Broken, Delivered, Head
 from proxy.turn.outbox import Outbox, Taken
 
 LIMIT = 10
 STALL_SECONDS = 30.0
 HEAD = Head(status=200, headers=[])
-DONE = Ended(outcome=Outcome.COMPLETED)
+DONE = Delivered()
 
 
 def event(size: int, name: str = "") -> Batch:
@@ -275,7 +274,7 @@ async def test_an_end_finds_its_place_in_a_full_outbox(
 def test_the_first_word_about_the_end_stands(outbox: Outbox) -> None:
     assert outbox.ended is None
     outbox.end(DONE)
-    outbox.end(Ended(outcome=Outcome.BROKEN))
+    outbox.end(Broken())
 
     assert outbox.ended is DONE
 

@@ -6,10 +6,10 @@ from trio.testing import MockClock
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.outcome import Outcome, Transport
 from proxy.upstream.interface import Failure
 from tests.testkit.events import completed, created, delta, post
-from tests.testkit.runtime import TRANSPORTS, WALL, Bench, Transport
+from tests.testkit.runtime import TRANSPORTS, WALL, Bench
 from tests.testkit.upstream import Script, answer, failing, rejecting, streaming
 
 both = pytest.mark.parametrize("transport", TRANSPORTS)
@@ -100,7 +100,7 @@ async def test_a_refusal_keeps_its_status_though_its_words_do_not_all_come(
 
     assert bench.outcomes == [Outcome.UPSTREAM_REFUSED]
     assert trio.current_time() == (0 if isinstance(rest, UpstreamCut) else 10)
-    if transport == "http":
+    if transport is Transport.HTTP:
         assert (client.status, client.body, client.headers["retry-after"]) == (429, b"slow ", "7")
         assert client.complete
     else:
