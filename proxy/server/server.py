@@ -24,7 +24,7 @@ from proxy.server.listener import next_stream
 from proxy.server.protocol import ConnectionEnded
 from proxy.server.stream import ClientStream
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 LAST_BYTES_SECONDS = 1.0
 """After the last turn: for final bytes and Close frames to leave."""
@@ -102,7 +102,7 @@ def _hypercorn_config(runtime: Runtime) -> HypercornConfig:
     config.keep_alive_timeout = runtime.config.server.keep_alive_seconds
     config.keep_alive_max_requests = 2**62
     config.include_server_header = False
-    config.errorlog = logging.getLogger("turnlane.hypercorn")
+    config.errorlog = logging.getLogger(f"{__name__}.hypercorn")
     return config
 
 

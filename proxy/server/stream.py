@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 DROPPED_BYTES: Final = 65536
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
 _SHORT: Final = tuple(bytes((_TEXT, size)) for size in range(126))

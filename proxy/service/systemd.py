@@ -45,7 +45,7 @@ def describe(
     if config_file is not None:
         kept["TURNLANE_CONFIG"] = str(config_file.absolute())
     return Service(
-        command=(python, "-P", "-m", "proxy", "serve"),
+        command=(python, "-P", "-m", "turnlane", "serve"),
         variables={"TURNLANE_HOME": str(home), **kept},
         environment_file=str(home / ENVIRONMENT_FILE),
         host=_address(config.server.host),

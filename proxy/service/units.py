@@ -69,6 +69,7 @@ def _service(service: Service) -> str:
         "[Service]",
         "Type=notify",
         f"ExecStart={command}",
+        f"SyslogIdentifier={LABEL}",
         *environment,
         f"EnvironmentFile=-{_escaped(service.environment_file)}",
         "Restart=on-failure",
