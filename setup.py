@@ -13,7 +13,7 @@ FOLDERS = ("lifecycle", "proxy", "harness")
 
 
 class BuildFresh(build_py):
-    """Build into an empty folder: the wheel gets all of it, even what an older layout left there."""
+    """Build into an empty folder: the wheel gets all of it, also what an older one left."""
 
     def run(self) -> None:
         if not self.editable_mode:
