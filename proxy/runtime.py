@@ -31,7 +31,7 @@ from proxy.keys import KeyRing
 from proxy.upstream.client import open_http_upstream
 from proxy.upstream.interface import Upstream
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

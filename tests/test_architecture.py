@@ -42,6 +42,7 @@ LAYERS: Final = (
     "proxy.process",
     "proxy.cli",
     "proxy.__main__",
+    "proxy.launcher",
 )
 """From the bottom up: a module imports its own package and those listed before it, no others."""
 OPEN_NURSERIES = frozenset(
@@ -52,7 +53,9 @@ OPEN_NURSERIES = frozenset(
         "proxy/process/serve.py",  # the service, the connections
     }
 )
-COMMAND_LINE = frozenset({"proxy/__main__.py", "harness/recall/inject.py"})
+COMMAND_LINE = frozenset(
+    {"proxy/__main__.py", "proxy/launcher/__main__.py", "harness/recall/inject.py"}
+)
 LOADS_THE_HARNESS = "proxy/cli/main.py"
 MUTABLE = frozenset({"dict", "list", "set", "bytearray", "Counter", "deque", "defaultdict"})
 
@@ -212,6 +215,15 @@ def nurseries_are_opened_in_listed_files(module: Module) -> Iterator[str]:
         yield from (f"line {x.lineno}" for x, name in names if name == "open_nursery")
 
 
+def a_logger_has_the_name_of_its_module(module: Module) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("getLogger"):
+            name = ast.unparse(node)
+            quietens_a_library = name.endswith("('httpx')")
+            if "__name__" not in name and not quietens_a_library:
+                yield f"line {node.lineno}: {name}"
+
+
 Rule = Callable[[Module], Iterator[str]]
 RUN: Final = "proxy/turn/run.py"
 BREACHES: list[tuple[Rule, str, str]] = [
@@ -268,6 +280,7 @@ BREACHES: list[tuple[Rule, str, str]] = [
         '"""Lanes.\n\nRules for this file: pure; x."""\nimport trio',
     ),
     (a_name_has_one_docstring, RUN, "class C:\n    x = 1\n    'one'\n    'two'"),
+    (a_logger_has_the_name_of_its_module, RUN, "logger = logging.getLogger('turnlane')"),
     (nurseries_are_opened_in_listed_files, RUN, "trio.open_nursery()"),
     (nurseries_are_opened_in_listed_files, RUN, "async with open_nursery(): pass"),
 ]

@@ -6,6 +6,7 @@ process tree as a ratio to what ran in the same minutes says much.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,6 +22,7 @@ from rich.table import Table
 from harness.bench import decisions, memory, meter, profile, targets
 from harness.bench.report import Incomparable, Sample, compared, document, table
 from harness.bench.targets import Recipe, Running
+from harness.child import python, with_path
 
 EVENTS = 100
 
@@ -147,12 +149,12 @@ def _load(cell: Cell, target: Running) -> Sample:
 
 
 def _clients(cell: Cell, transport: str, port: int, model: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "harness.bench.load", transport, str(port)]
+    command = python("harness.bench.load", transport, str(port))
     command += [f"--sessions={cell.sessions}", f"--turns={cell.turns}", f"--kb={cell.kb}"]
     if cell.stagger_seconds:  # what is timed are events in mid-stream, not a common start
         command += [f"--stagger={cell.stagger_seconds}", "--timed"]
     command.append(f"--model={model}")
-    seen: dict[str, Any] = json.loads(subprocess.check_output(command))
+    seen: dict[str, Any] = json.loads(subprocess.check_output(command, env=with_path(os.environ)))
     return seen
 
 

@@ -1,9 +1,9 @@
 """What memory becomes: over many turns of fresh threads, and with full transcripts."""
 
 import json
+import os
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from rich.table import Table
 
 from harness.bench import load, meter, targets
+from harness.child import python, with_path
 
 EVENTS = 10
 SESSIONS = 64
@@ -69,8 +70,9 @@ def _turnlane() -> Iterator[targets.Running]:
 def _held(port: int, transport: str, turns: int, kb: int) -> Iterator[None]:
     """The turns of as many sessions are over, their connections still open."""
     arguments = [transport, str(port), f"--sessions={SESSIONS}", f"--turns={turns}", f"--kb={kb}"]
-    command: Sequence[str] = [sys.executable, "-m", "harness.bench.load", *arguments, "--hold"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as clients:
+    command = python("harness.bench.load", *arguments, "--hold")
+    pipe, environment = subprocess.PIPE, with_path(os.environ)
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment) as clients:
         assert clients.stdout is not None
         seen = json.loads(clients.stdout.readline())
         if seen["errors"]:

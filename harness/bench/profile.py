@@ -3,9 +3,10 @@
 import pstats
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+
+from harness.child import python, with_path
 
 PARTS = (
     "trio",
@@ -23,9 +24,9 @@ KERNEL = ("posix.", "_socket.socket", "select.epoll")
 
 def start(port: int, upstream: int, home: Path) -> "subprocess.Popen[bytes]":
     """turnlane, its profile in `home` when it has ended."""
-    command = [sys.executable, "-m", "cProfile", "-o", str(home / "profile"), "-m", "proxy"]
+    command = python("cProfile", "-o", str(home / "profile"), "-m", "proxy")
     command += ["serve", "--port", str(port), "--upstream", f"http://127.0.0.1:{upstream}/v1"]
-    environment = {"PATH": "/usr/bin:/bin", "TURNLANE_HOME": str(home / "turnlane")}
+    environment = with_path({"PATH": "/usr/bin:/bin", "TURNLANE_HOME": str(home / "turnlane")})
     with (home / "log").open("wb") as log:
         return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 

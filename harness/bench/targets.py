@@ -4,13 +4,14 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from harness.child import python, with_path
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -38,7 +39,7 @@ class Running:
 
 
 def _floor(port: int, upstream: int, home: Path) -> Sequence[str]:
-    return [sys.executable, "-m", "harness.bench.floor", str(port), str(upstream)]
+    return python("harness.bench.floor", str(port), str(upstream))
 
 
 def turnlane_arguments(port: int, upstream: int) -> Sequence[str]:
@@ -46,7 +47,7 @@ def turnlane_arguments(port: int, upstream: int) -> Sequence[str]:
 
 
 def _turnlane(port: int, upstream: int, home: Path) -> Sequence[str]:
-    return [sys.executable, "-m", "proxy", *turnlane_arguments(port, upstream)]
+    return python("proxy", *turnlane_arguments(port, upstream))
 
 
 FLOOR = Recipe(name="floor", command=_floor, transports=("http",))
@@ -105,7 +106,7 @@ def upstream(events: int, pause_seconds: float) -> Iterator[int]:
     port = free_port()
     script = [str(port), str(events), str(pause_seconds)]
     with TemporaryDirectory() as home:
-        command = [sys.executable, "-m", "harness.bench.upstream", *script]
+        command = python("harness.bench.upstream", *script)
         with _child(command, Path(home), port):
             yield port
 
@@ -122,8 +123,7 @@ def running(recipe: Recipe, upstream_port: int, home: Path) -> Iterator[Running]
 @contextmanager
 def _child(command: Sequence[str], home: Path, port: int) -> Iterator[int]:
     """A process that listens, with nothing of the user's configuration and no proxy of theirs."""
-    environment = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    environment = with_path({x: os.environ[x] for x in ("PATH", "LANG") if x in os.environ})
     folders = {"HOME": "", "TURNLANE_HOME": ".turnlane", "CODEX_HOME": ".codex"}
     environment |= {name: str(home / folder) for name, folder in folders.items()}
     environment["OPENCODEX_HOME"] = str(home / ".opencodex")

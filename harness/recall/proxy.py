@@ -1,7 +1,6 @@
 """The proxy under test: a child process of its own, with nothing of the user's configuration."""
 
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import BinaryIO, Protocol
 
 import trio
 
+from harness.child import python, with_path
 from harness.recall.line import Address
 
 Runner = Callable[..., Awaitable[object]]
@@ -43,9 +43,9 @@ class Target:
 
 
 def child_environment(environment: Mapping[str, str], home: str) -> dict[str, str]:
-    """What the child needs to start, and no setting of the user's."""
+    """Return what the child needs to start, and no setting of the user's."""
     kept = {name: environment[name] for name in _KEPT if name in environment}
-    return kept | {"HOME": home, "TURNLANE_HOME": home}
+    return with_path({**kept, "HOME": home, "TURNLANE_HOME": home})
 
 
 @asynccontextmanager
@@ -54,7 +54,7 @@ async def open_proxy(
 ) -> AsyncIterator[Target]:
     """Start `module` as the proxy, yield it once it is ready, and end it whatever happens."""
     upstream = f"http://127.0.0.1:{upstream_port}/v1"
-    command = [sys.executable, "-m", module, "serve", "--port", "0", "--upstream", upstream]
+    command = python(module, "serve", "--port", "0", "--upstream", upstream)
     with TemporaryDirectory(prefix="turnlane-recall-") as home:
         log = Path(home) / "stderr.log"
         child = child_environment(environment, home)

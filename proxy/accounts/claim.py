@@ -15,7 +15,7 @@ from proxy.accounts.verdict import Kind, Verdict
 from proxy.accounts.view import AccountId, Family, family_of
 from proxy.headers import HeaderList
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
 """Moves that make a binding anew."""

@@ -20,7 +20,7 @@ from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.headers import HeaderList
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,7 +153,7 @@ def _bound(
     return (ThreadName(thread), Family(family)), binding
 
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 WRITE_SECONDS: Final = 0.05
 """Between two writes, unless somebody waits."""

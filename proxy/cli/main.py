@@ -81,7 +81,9 @@ def serve(
 
     settings = _settings(config, host=host, port=port, upstream=upstream)
     logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s turnlane %(levelname)s %(message)s",
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
     place = Environment(home=settings.home, environment=os.environ) if codex else None

@@ -26,7 +26,7 @@ from proxy.codex.saved import read_note
 from proxy.control.identity import port_of
 from proxy.errors import ConfigError, RoutingError
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 HEIR_NAME: Final = "codex.heir"
 

@@ -25,7 +25,7 @@ from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.config.load import check_url
 from proxy.errors import ConfigError
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 Answer = dict[str, Any]
 

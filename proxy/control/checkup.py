@@ -23,7 +23,7 @@ from proxy.runtime import Runtime
 from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 from proxy.upstream.url import CHATGPT_URL
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 CHECKUP_SECONDS: Final = 45.0
 """Both pages, and a refresh between them."""

@@ -14,7 +14,7 @@ import trio
 from proxy.responses.rawjson import UNREADABLE
 from proxy.server.listener import next_stream
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 PEERS = 16
 """Commands at once; more wait."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from proxy.errors import ConfigError, HomeTaken
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 CONTROL_NAME = "control.sock"

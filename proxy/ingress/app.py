@@ -25,7 +25,7 @@ from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 Handler = Callable[[Runtime, ClientRequest], Awaitable[None]]
 

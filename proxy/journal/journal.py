@@ -24,7 +24,7 @@ from proxy.journal.summary import MOST_RECORDS
 from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 MODEL_CHARACTERS = 100
 """Of a model's name, which is the one text here that a client writes."""

@@ -25,7 +25,7 @@ from proxy.process.handover import HandOverRefused, Offer, ask_for_offer
 from proxy.runtime import open_runtime
 from proxy.server.listener import adopt, fits, listen, moved_to
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 LOCK_SECONDS: Final = 15.0
 """Longer than a drain: who holds the home and does not answer is ending, or is stuck."""

@@ -34,7 +34,7 @@ from proxy.runtime import Runtime, open_runtime
 from proxy.server.listener import url
 from proxy.server.server import Server
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 WANTED_FILES = 65536
 """Open files: a WebSocket and its upstream connection are two; a default of 1,024 is soon gone."""

@@ -1,1 +1,1 @@
-"""The HTTP server: hypercorn, one connection at a time, tamed."""
+"""The HTTP server: hypercorn, with each connection kept from hurting the others."""

@@ -3,11 +3,11 @@
 Theory of operation
 -------------------
 hypercorn's TCPServer reads, writes and times idle connections out; `proxy.server.protocol` is what
-it reads into. Three endings are ours. Where hypercorn closes, only our side is shut: closing on
-unread bytes resets a connection, and a reset can take the last answer with it (see
-`ClientStream.linger`). Whoever hangs up ends the idle timer too, which would otherwise hold the
-connection's place. And a handler that has returned hears nothing any more: its queue is closed, so
-nobody waits for room in it.
+it reads into. Three endings differ from hypercorn's. Where hypercorn closes the connection, only
+our side is shut: closing with unread bytes resets it, and a reset can discard the last answer (see
+`ClientStream.linger`). A hang-up also ends the idle timer, which would otherwise keep the
+connection's place. Once a handler has returned, its queue is closed, so that no task waits for
+room in it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,7 +45,7 @@ Put = Callable[[ASGIReceiveEvent], Awaitable[None]]
 
 
 class _Tasks(TaskGroup):
-    """hypercorn's tasks of one connection."""
+    """Run hypercorn's tasks of one connection, and close a handler's queue when it returns."""
 
     async def spawn_app(
         self,
@@ -75,6 +75,8 @@ class _Tasks(TaskGroup):
 
 
 class Connection(TCPServer):
+    """One client's connection, from `run` to the end of either side."""
+
     protocol: Protocol  # type: ignore[assignment]  # hypercorn's wrapper adds HTTP/2 to it
 
     def __init__(
@@ -90,7 +92,7 @@ class Connection(TCPServer):
         self._held = b""
 
     async def run(self) -> None:
-        """Serve until either side ends it. Raises whatever hypercorn could not deal with."""
+        """Serve until either side ends the connection. Raise whatever hypercorn did not handle."""
         socket = self._wire.socket
         async with _Tasks() as self._task_group:
             self.protocol = Protocol(
@@ -122,8 +124,10 @@ class Connection(TCPServer):
             await super().protocol_send(event)
 
     async def _write(self, data: bytes) -> None:
-        """In order, and not cancelled half-way. Mostly the kernel takes all at once: then this
-        neither waits nor takes the lock."""
+        """Write in order, and never only half of `data` because of a cancellation.
+
+        Usually the kernel takes everything at once, and this neither waits nor takes the lock.
+        """
         if self._held:
             data, self._held = self._held + data, b""
         if self._holding:
@@ -146,7 +150,7 @@ class Connection(TCPServer):
         self._wire.shut()
 
     async def _read_data(self) -> None:
-        """As hypercorn does it, without a timeout around each read that would never expire."""
+        """Read as hypercorn does, but without a timeout per read, which would never expire here."""
         data = b"-"
         while data:
             try:
@@ -157,8 +161,10 @@ class Connection(TCPServer):
         await self.protocol.handle(Closed())
 
     async def _end_when_idle(self) -> None:
-        """One timer for the life of a connection: looked at when it goes off, not set anew at every
-        request. A drain ends it, too, once it is idle: while it is busy, its protocol sees to that.
+        """Close the connection after `keep_alive_timeout` idle seconds, or when a drain begins.
+
+        One timer serves the whole connection: it is checked when it goes off, not reset at every
+        request. A drain closes an idle connection here; the protocol closes a busy one.
         """
         seconds = self.config.keep_alive_timeout
         begun = trio.current_time()
@@ -170,31 +176,34 @@ class Connection(TCPServer):
                 since = self._idle_since
                 if since is not None and trio.current_time() >= since + seconds:
                     break
-            if not self.protocol.keep_alive_requests:  # a drain has an answer for who is to ask yet
+            if not self.protocol.keep_alive_requests:  # a drain still answers a first request
                 await trio.sleep_until(begun + seconds)
             if self._idle_since is not None:
                 with trio.CancelScope(shield=True):
                     await self._initiate_server_close()
 
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
+        """Call `told` with the bytes that have arrived of an unfinished message; None stops it."""
         stream = self.protocol.stream
         if isinstance(stream, Stream):
             stream.told = told
 
     async def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Beside hypercorn, in one go."""
+        """Send text frames in one write, bypassing hypercorn."""
         stream = self.protocol.stream
         if isinstance(stream, Stream) and stream.open:
             await self._write(text_frames(frames))
 
     @property
     def chunked(self) -> bool:
+        """Whether the answer that has begun is sent in chunks."""
         return self.protocol.chunked
 
     async def send_chunk(self, content: bytes) -> None:
-        """Beside hypercorn, whose own way for a part of a body is five calls and a lock long."""
+        """Send a part of a body, bypassing hypercorn, which takes five calls and a lock for it."""
         if self.protocol.stream is not None:
             await self._write(b"%x\r\n%b\r\n" % (len(content), content))
 
     def hold(self) -> None:
+        """Keep the next write back, and send it together with the one that follows."""
         self._holding = True

@@ -1,6 +1,7 @@
-"""Listening: the socket on which clients arrive, made here or by somebody else."""
+"""Listening: the socket on which clients arrive, made here or by a service manager."""
 
 import errno
+import logging
 import socket
 from dataclasses import replace
 from typing import Final
@@ -10,14 +11,15 @@ import trio
 from proxy.config.load import Config
 from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
-from proxy.server.stream import logger
+
+logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 """While one process hands over to the next, connections wait here."""
 
 
 def listen(server: ServerSettings) -> trio.socket.SocketType:
-    """A listening socket of our own. Raises ConfigError."""
+    """Return a new listening socket. Raise ConfigError if the address cannot be used."""
     plain = socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET)
     try:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,7 +32,7 @@ def listen(server: ServerSettings) -> trio.socket.SocketType:
 
 
 def _blamed(error: OSError, server: ServerSettings) -> ConfigError:
-    """On the port if it is taken or needs rights, else on the host: a name, or no address here."""
+    """Blame the port if it is taken or needs privileges, otherwise the host."""
     problem = f"cannot listen on {server.host}:{server.port}: {error.strerror or error}"
     if error.errno == errno.EADDRINUSE:
         return PortTaken("server.port", problem)
@@ -39,13 +41,13 @@ def _blamed(error: OSError, server: ServerSettings) -> ConfigError:
 
 
 def adopt(plain: socket.socket) -> trio.socket.SocketType:
-    """One that listens already."""
+    """Return a trio socket for one that listens already."""
     plain.setblocking(False)
     return trio.socket.from_stdlib_socket(plain)
 
 
 def fits(listening: socket.socket, server: ServerSettings) -> bool:
-    """Whether it listens where the configuration says."""
+    """Return whether `listening` has the configured address."""
     host, port = listening.getsockname()[:2]
     if server.port not in {0, port}:
         return False
@@ -57,12 +59,13 @@ def fits(listening: socket.socket, server: ServerSettings) -> bool:
 
 
 def moved_to(config: Config, listening: trio.socket.SocketType) -> Config:
-    """The configuration of who serves on that socket: what is allowed depends on the address."""
+    """Return `config` with the address of `listening`: what is allowed depends on the address."""
     host, port = listening.getsockname()[:2]
     return replace(config, server=replace(config.server, host=host, port=port))
 
 
 def url(listening: trio.socket.SocketType) -> str:
+    """Return the base URL of `listening`, without a path."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -71,7 +74,7 @@ ACCEPT_AGAIN_SECONDS: Final = 0.1
 
 
 async def next_stream(listener: trio.SocketListener) -> trio.SocketStream:
-    """The next connection; running out of files is waited out, not died of."""
+    """Return the next connection. Retry when accepting fails, as when no file is left to open."""
     while True:
         try:
             return await listener.accept()

@@ -1,14 +1,18 @@
-"""Protocol: HTTP/1.1 and WebSocket on one connection, hypercorn's sharp edges taken off.
+"""Protocol: HTTP/1.1 and WebSocket on one connection, without hypercorn's sharp edges.
 
 Theory of operation
 -------------------
-hypercorn 0.18 speaks HTTP/1.1 and WebSocket well, but some requests hurt it: a header that is not
-ASCII where it expects ASCII raises out of the server; an HTTP/2 preface or `Upgrade: h2c` changes
-the protocol; permessage-deflate is accepted whenever it is offered; a frame before the handshake is
-answered leaves a handler that never hears of the hang-up; a broken frame ends a WebSocket without
-a word, one that is too large does not end it at all; and behind a second request it stops reading,
-so that a hang-up is never seen. All of that is decided here, between h11 and hypercorn's streams.
-A connection that cannot go on raises ConnectionEnded, once its peer was told.
+hypercorn 0.18 speaks HTTP/1.1 and WebSocket well, but some input breaks it:
+
+- A header that is not ASCII where it expects ASCII raises out of the server.
+- An HTTP/2 preface or `Upgrade: h2c` changes the protocol.
+- permessage-deflate is accepted whenever it is offered.
+- A frame that arrives before the handshake is answered leaves a handler that misses the hang-up.
+- A broken frame ends a WebSocket without a Close frame; one that is too large does not end it.
+- After a second, pipelined request it stops reading, and so does not notice a hang-up.
+
+This module decides all of that, between h11 and hypercorn's streams. A connection that cannot go on
+raises ConnectionEnded, after its peer has been told why.
 """
 
 from collections.abc import Callable
@@ -33,19 +37,19 @@ _ASCII_ONLY: Final = frozenset(
     {b"connection", b"upgrade", b"sec-websocket-protocol", b"sec-websocket-version"}
 )
 _DROPPED: Final = frozenset({b"sec-websocket-extensions"})
-"""Compressing costs more CPU than loopback bytes are worth, so no extension is negotiated."""
+"""Compression costs more CPU than loopback bytes are worth, so no extension is negotiated."""
 
 
 class ConnectionEnded(Exception):  # noqa: N818
-    """This connection cannot go on; its peer has been told what can be told."""
+    """The connection cannot go on; its peer has been told why, where that is possible."""
 
 
 class ReadingOn:
-    """Stands where hypercorn would stop reading, behind a second request.
+    """Replace the event at which hypercorn stops reading after a second request.
 
-    One that comes after the last byte of an answer waits a moment, until hypercorn is ready for it.
-    One behind a running answer ends the connection, once that answer is written; meanwhile bytes
-    are read and dropped, so that a hang-up is noticed.
+    A request that arrives after the last byte of an answer waits until hypercorn is ready for it.
+    One that arrives during an answer ends the connection once that answer is written; until then
+    bytes are read and dropped, so that a hang-up is noticed.
     """
 
     def __init__(self, protocol: "Protocol", wire: ClientStream) -> None:
@@ -76,7 +80,7 @@ class ReadingOn:
 
 
 class _Buffer(WebsocketBuffer):
-    """Counts a message in bytes; hypercorn counts characters."""
+    """Count a message in bytes; hypercorn counts characters."""
 
     def extend(self, event: Message[Any]) -> None:
         super().extend(event)
@@ -85,7 +89,7 @@ class _Buffer(WebsocketBuffer):
 
 
 class Stream(WSStream):
-    """A WebSocket. `told` hears how much of an unfinished message has arrived."""
+    """A WebSocket. `told` is called with the bytes of an unfinished message that have arrived."""
 
     told: Callable[[int], None] | None = None
 
@@ -95,7 +99,7 @@ class Stream(WSStream):
             self._pings = trio.CancelScope()
             self._answered = trio.Event()
         elif isinstance(event, Data):
-            await self._answered.wait()  # a client may send its first frame along
+            await self._answered.wait()  # a client may send a frame before that
             if not self.handshake.accepted:
                 return
         await super().handle(event)
@@ -146,20 +150,21 @@ class Stream(WSStream):
 
 
 class Protocol(H11Protocol):
-    """What the connection runs; `answered` once the last byte of an answer is written."""
+    """hypercorn's protocol of one connection, with the checks that this module lists."""
 
     _left: int | None = None
     _bodiless = False
     _modern = True
     chunked = False
-    """The answer that has begun is sent in chunks."""
+    """Whether the answer that has begun is sent in chunks (RFC 9112, section 7.1)."""
 
     @property
     def answered(self) -> bool:
+        """Whether the last byte of the answer has been written."""
         return self.connection.our_state is h11.DONE or self._left == 0
 
     async def stream_send(self, event: Event) -> None:
-        """A client knows the end of an answer by its length, before hypercorn has ended it."""
+        """Count down the length by which a client knows, before hypercorn, that an answer ended."""
         if isinstance(event, Response):
             length = b"0" if self._bodiless else dict(event.headers).get(b"content-length")
             self._left = None if length is None else int(length)
@@ -181,7 +186,7 @@ class Protocol(H11Protocol):
                 await self._end(400, f"the header {name.decode('ascii')} must be ASCII")
             if name == b"upgrade":
                 upgrade = value.strip().lower()
-        if size > self.config.h11_max_incomplete_size:  # h11 counts what has not yet come whole
+        if size > self.config.h11_max_incomplete_size:  # h11 checks only incomplete headers
             await self._end(431)
         if upgrade == b"h2c" or event.method == b"PRI":
             await self._end(505, "turnlane speaks HTTP/1.1 and WebSocket, not HTTP/2")
@@ -222,7 +227,7 @@ class Protocol(H11Protocol):
         self.keep_alive_requests += 1
 
     async def _end(self, status: int, message: str = "") -> None:
-        """Answer what cannot be a request. Raises ConnectionEnded."""
+        """Answer with an error and raise ConnectionEnded."""
         await self._send_error_response(status, message)
         raise ConnectionEnded(message)
 

@@ -1,13 +1,13 @@
-"""Server: accepts, and serves one guarded hypercorn connection at a time until a drain is over.
+"""Server: accept connections and serve each in a guarded handler until a drain is over.
 
 Theory of operation
 -------------------
-trio accepts; each connection runs hypercorn's protocol in a handler of its own, which catches what
-escapes, so one connection cannot take the server down.
+trio accepts; each connection runs hypercorn's protocol in its own handler, which catches every
+exception, so one connection cannot take the server down.
 
 A drain begins when admission's door closes: new asks are refused with the seconds left, idle
-connections go at once and busy ones after their turn, for up to the seconds of the drain. Accepting
-goes on meanwhile, so that who asks anew is told, unless somebody else accepts by then.
+connections close at once and busy ones after their turn, within the seconds of the drain. Accepting
+continues meanwhile, so that a new client is told, unless another process accepts by then.
 """
 
 import logging
@@ -24,16 +24,16 @@ from proxy.server.listener import next_stream
 from proxy.server.protocol import ConnectionEnded
 from proxy.server.stream import ClientStream
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 LAST_BYTES_SECONDS = 1.0
-"""After the last turn: for final bytes and Close frames to leave."""
+"""How long final bytes and Close frames have to leave after the last turn."""
 KEEPALIVE_IDLE_SECONDS = 10
 KEEPALIVE_INTERVAL_SECONDS = 5
 
 
 class Server:
-    """What serves connections: built once per listening socket."""
+    """Serve the connections of one listening socket."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -45,7 +45,7 @@ class Server:
         self._closed = trio.lowlevel.ParkingLot()
 
     async def drain(self) -> None:
-        """Wait for the door to close; returns when the drain that begins then is over."""
+        """Wait for the door to close, then return when the drain that begins there is over."""
         await self._runtime.admission.door_closed.wait()
         await self._context.terminated.set()  # hypercorn lets idle connections go
         with trio.move_on_after(self._runtime.admission.drain_seconds_left):
@@ -56,14 +56,18 @@ class Server:
         self.cut()
 
     def cut(self) -> None:
-        """Close every connection at once. hypercorn shields its writes, so cancelling alone would
-        wait for a client that reads nothing."""
+        """Close every connection at once.
+
+        hypercorn shields its writes: cancelling alone would wait for a client that reads nothing.
+        """
         for stream in self._open:
             stream.socket.close()
 
     async def accept(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
-        """Accept into `connections` until cancelled. Take a place first: with none left, new
-        connections wait in the backlog."""
+        """Accept into `connections` until cancelled.
+
+        A place is taken first: with none left, new connections wait in the backlog.
+        """
         while True:
             place = object()
             await self._places.acquire_on_behalf_of(place)
@@ -84,7 +88,7 @@ class Server:
             self._closed.unpark_all()
 
     async def _converse(self, wire: ClientStream) -> None:
-        """One connection's fault is its own: nothing but cancellation leaves here."""
+        """Serve one connection; let nothing but cancellation out, and log what is not ordinary."""
         try:
             _tune(wire.socket, self._runtime.config.client.stall_seconds)
             await Connection(self._app, self._hypercorn, self._context, wire).run()
@@ -102,12 +106,12 @@ def _hypercorn_config(runtime: Runtime) -> HypercornConfig:
     config.keep_alive_timeout = runtime.config.server.keep_alive_seconds
     config.keep_alive_max_requests = 2**62
     config.include_server_header = False
-    config.errorlog = logging.getLogger("turnlane.hypercorn")
+    config.errorlog = logging.getLogger(f"{__name__}.hypercorn")
     return config
 
 
 def _tune(sock: trio.socket.SocketType, stall_seconds: float) -> None:
-    """Find dead peers: keep-alive probes and, where there is one, a bound on unacked bytes."""
+    """Detect dead peers by keep-alive probes and, on Linux, a time limit for unacked bytes."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     wanted = {
         "TCP_KEEPIDLE": KEEPALIVE_IDLE_SECONDS,
@@ -119,7 +123,7 @@ def _tune(sock: trio.socket.SocketType, stall_seconds: float) -> None:
 
 
 def _is_ordinary(error: BaseException) -> bool:
-    """A peer that left, or was told to."""
+    """Return whether the peer merely left, or was told to leave."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_ordinary(inner) for inner in error.exceptions)
     ordinary = (ConnectionEnded, OSError, trio.BrokenResourceError, trio.ClosedResourceError)

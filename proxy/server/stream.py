@@ -1,4 +1,4 @@
-"""Wire: accepted streams, every write to a client bounded; and WebSocket frames as bytes."""
+"""Accepted streams, with every write to a client bounded; and text frames as bytes."""
 
 import logging
 import os
@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 DROPPED_BYTES: Final = 65536
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
 _SHORT: Final = tuple(bytes((_TEXT, size)) for size in range(126))
@@ -18,8 +18,11 @@ _LONG: Final = struct.Struct(">BBQ").pack
 
 
 class ClientStream:
-    """A trio.SocketStream as hypercorn uses it. A write that makes no progress for
-    `stall_seconds` closes the connection: hypercorn shields its writes, nothing else ends them."""
+    """A trio.SocketStream as hypercorn uses it.
+
+    A write that makes no progress for `stall_seconds` closes the connection. hypercorn shields its
+    writes, so nothing else can end them.
+    """
 
     def __init__(
         self,
@@ -35,14 +38,17 @@ class ClientStream:
         self.socket = stream.socket
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Raises trio.ClosedResourceError once our side is shut."""
+        """Return bytes from the peer. Raise trio.ClosedResourceError once our side is shut."""
         if not self._shut:
             with trio.CancelScope() as self._reading:
                 return await self._stream.receive_some(max_bytes)
         raise trio.ClosedResourceError("our side is shut")
 
     def write(self, data: bytes) -> bytes:
-        """Write what the kernel takes at once; brings the rest. Raises trio.BrokenResourceError."""
+        """Write what the kernel takes at once and return the rest.
+
+        Raise trio.BrokenResourceError when the peer is gone.
+        """
         try:
             return data[self._attempt(self.socket.fileno(), data) :]
         except BlockingIOError:
@@ -51,7 +57,7 @@ class ClientStream:
             raise trio.BrokenResourceError from error
 
     async def send_all(self, data: bytes) -> None:
-        """Raises trio.BrokenResourceError when the peer is gone or has stalled."""
+        """Write all of `data`. Raise trio.BrokenResourceError if the peer is gone or stalls."""
         left = memoryview(data)
         while left:
             with trio.move_on_after(self._stall_seconds) as patience:
@@ -64,7 +70,7 @@ class ClientStream:
                 raise trio.BrokenResourceError("the client takes nothing")
 
     def shut(self) -> None:
-        """Tell the peer that nothing more comes, and take nothing more from it."""
+        """Tell the peer that nothing more will be sent, and read nothing more from it."""
         self._shut = True
         self._reading.cancel()
         with suppress(OSError):
@@ -80,8 +86,11 @@ class ClientStream:
                 pass
 
     async def linger(self, seconds: float) -> None:
-        """Shut our side, then read and drop until the peer has closed too. Closing on unread bytes
-        would reset the connection, and the peer might lose what it has not read yet."""
+        """Shut our side, then read and drop until the peer closes too, for at most `seconds`.
+
+        Closing with unread bytes would reset the connection, and the peer could lose what it has
+        not read yet (RFC 9112, section 9.6).
+        """
         self.shut()
         with (
             trio.move_on_after(seconds),
@@ -92,7 +101,7 @@ class ClientStream:
 
 
 def text_frames(messages: Sequence[bytes]) -> bytes:
-    """Unmasked text frames, one for each message."""
+    """Return unmasked text frames, one for each message (RFC 6455, section 5.2)."""
     parts: list[bytes] = []
     for message in messages:
         size = len(message)

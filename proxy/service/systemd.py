@@ -1,4 +1,4 @@
-"""Service: turnlane as a systemd service of its user: installed, removed, and asked how it is."""
+"""Install turnlane as a systemd user service, remove it, and report its state."""
 
 import ipaddress
 import os
@@ -19,12 +19,15 @@ _SHOWN: Final = ("ActiveState", "MainPID", "UnitFileState")
 _KEPT_VARIABLES: Final = ("TURNLANE_UPSTREAM",)
 
 RunCommand = Callable[[Sequence[str]], tuple[int, str]]
-"""Runs a command to its end; brings its exit code and what it said."""
+"""Run a command to its end; return its exit code and its output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
-    """`pid` is None where none runs; `problem` says why nothing could be asked."""
+    """The state of the units; `pid` is None if none runs.
+
+    `problem` says why systemd did not answer, and is None if it did.
+    """
 
     installed: bool
     enabled: bool = False
@@ -36,8 +39,10 @@ class UnitState:
 def describe(
     config: Config, config_file: Path | None, environment: Mapping[str, str], python: str
 ) -> Service:
-    """The service of this user's configuration. Raises ConfigError for one that needs more than a
-    service gets."""
+    """Return the service for this configuration, started by `python`.
+
+    Raise ConfigError for a configuration that a service cannot have.
+    """
     if not config.server.port:
         raise ConfigError("server.port", "a service needs a port of its own")
     home = config.home.absolute()
@@ -45,7 +50,7 @@ def describe(
     if config_file is not None:
         kept["TURNLANE_CONFIG"] = str(config_file.absolute())
     return Service(
-        command=(python, "-P", "-m", "proxy", "serve"),
+        command=(python, "-P", "-m", "turnlane", "serve"),
         variables={"TURNLANE_HOME": str(home), **kept},
         environment_file=str(home / ENVIRONMENT_FILE),
         host=_address(config.server.host),
@@ -55,7 +60,7 @@ def describe(
 
 
 def _address(host: str) -> str:
-    """systemd takes no names. Raises ConfigError."""
+    """Return `host` as an address, since systemd takes no names. Raise ConfigError for a name."""
     if host.lower() == "localhost":
         return "127.0.0.1"
     try:
@@ -65,7 +70,7 @@ def _address(host: str) -> str:
 
 
 def missing_variables(config: Config) -> list[str]:
-    """What the accounts take from the environment, and a service would not find there."""
+    """Return the variables that accounts refer to and a service would not have."""
     try:
         lines = (config.home / ENVIRONMENT_FILE).read_text("utf-8").splitlines()
     except OSError:
@@ -74,19 +79,19 @@ def missing_variables(config: Config) -> list[str]:
 
 
 class Systemd:
-    """The units of one user, in `folder`."""
+    """The units of one user, in `folder`, and the systemd that runs them."""
 
     def __init__(self, folder: Path, run: RunCommand) -> None:
         self.folder = folder
         self._run = run
 
     def problem(self) -> str | None:
-        """Why systemd cannot be spoken to; None if it can."""
+        """Return why systemd cannot be reached, or None if it can."""
         code, said = self._run(_systemctl("show-environment"))
         return None if code == 0 else said.strip() or "systemctl --user fails"
 
     def install(self, service: Service, *, now: bool) -> list[Path]:
-        """Write the units and enable them; brings the files. Raises ConfigError."""
+        """Write the units, enable them, and return their files. Raise ConfigError on failure."""
         units = {self.folder / name: text for name, text in systemd_units(service).items()}
         for path in units:
             refuse_foreign(path)
@@ -97,8 +102,10 @@ class Systemd:
         return list(units)
 
     def uninstall(self) -> list[Path]:
-        """Stop, disable and remove what is ours; brings the files that are gone. Raises
-        ConfigError, with what failed still there."""
+        """Stop, disable and remove turnlane's units, and return the files that are gone.
+
+        Raise ConfigError if a command fails; the files are then still there.
+        """
         ours = [self.folder / name for name in UNITS if is_ours(self.folder / name)]
         if ours:
             self._do(_systemctl("disable", "--now", *(path.name for path in ours)))
@@ -108,6 +115,7 @@ class Systemd:
         return ours
 
     def standing(self) -> UnitState:
+        """Return the state of the units, as systemd reports it."""
         installed = all(is_ours(self.folder / name) for name in UNITS)
         code, said = self._run(_systemctl("show", SERVICE, f"--property={','.join(_SHOWN)}"))
         if code:
@@ -128,17 +136,19 @@ class Systemd:
 
 
 def install_commands(*, now: bool) -> list[list[str]]:
+    """Return the commands that enable the written units, and start them if `now`."""
     enable = ["enable", "--now"] if now else ["enable"]
     return [_systemctl("daemon-reload"), _systemctl(*enable, *UNITS)]
 
 
 def units_folder(environment: Mapping[str, str], user_home: Path) -> Path:
-    """Where a user's units are."""
+    """Return the folder of a user's units (systemd.unit(5))."""
     named = environment.get("XDG_CONFIG_HOME")
     return (Path(named) if named else user_home / ".config") / "systemd" / "user"
 
 
 def is_ours(path: Path) -> bool:
+    """Return whether turnlane has written the file."""
     try:
         return MARK in path.read_text("utf-8", "replace")
     except OSError:
@@ -146,13 +156,13 @@ def is_ours(path: Path) -> bool:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raises ConfigError for a file that somebody else has written."""
+    """Raise ConfigError for a file that turnlane has not written."""
     if path.exists() and not is_ours(path):
         raise ConfigError(str(path), "is not turnlane's own; move it away first")
 
 
 def write(path: Path, text: str) -> None:
-    """Atomic: whoever reads meanwhile finds the old one or the new one. Raises ConfigError."""
+    """Replace the file atomically. Raise ConfigError if it cannot be written."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +173,7 @@ def write(path: Path, text: str) -> None:
 
 
 def run_command(command: Sequence[str]) -> tuple[int, str]:
-    """What cannot be run is an exit code of its own, as in a shell."""
+    """Run `command`; one that cannot be run returns exit code 127, as in a shell."""
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False

@@ -1,4 +1,4 @@
-"""Units: PURE what turnlane asks of systemd, or of launchd, to be run as a user's service."""
+"""Units, pure: the files that have systemd or launchd run turnlane as a user's service."""
 
 import plistlib
 from collections.abc import Mapping, Sequence
@@ -6,20 +6,24 @@ from dataclasses import dataclass
 from typing import Final
 
 MARK: Final = "Written by `turnlane service install`"
-"""A file without it is somebody else's."""
+"""The mark of turnlane's own files; one without it is left alone."""
 LABEL: Final = "turnlane"
+"""The name in launchd and in systemd's journal."""
 SERVICE: Final = "turnlane.service"
 SOCKET: Final = "turnlane.socket"
 PLIST: Final = "turnlane.plist"
 FILES: Final = 65536
 AFTER_DRAIN_SECONDS: Final = 10
-"""What ending may take besides the drain."""
+"""How long stopping may take on top of the drain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """`command` starts turnlane; `variables` are those it needs of the environment that are no
-    secrets, `environment_file` is where its owner may put others."""
+    """How to start turnlane, and where it listens.
+
+    `variables` are set in the unit and hold no secret; the owner may put others into
+    `environment_file`.
+    """
 
     command: Sequence[str]
     variables: Mapping[str, str]
@@ -30,12 +34,12 @@ class Service:
 
 
 def systemd_units(service: Service) -> dict[str, str]:
-    """The files by name. The socket outlives each process, so that none of them is missed."""
+    """Return the units by name. The socket outlives each process, so that no client is refused."""
     return {SERVICE: _service(service), SOCKET: _socket(service)}
 
 
 def launchd_plist(service: Service, log: str) -> str:
-    """launchd restarts turnlane; the listener is turnlane's own."""
+    """Return the plist. launchd restarts turnlane; the listener is turnlane's own."""
     document = {
         "Label": LABEL,
         "ProgramArguments": list(service.command),
@@ -69,6 +73,7 @@ def _service(service: Service) -> str:
         "[Service]",
         "Type=notify",
         f"ExecStart={command}",
+        f"SyslogIdentifier={LABEL}",
         *environment,
         f"EnvironmentFile=-{_escaped(service.environment_file)}",
         "Restart=on-failure",
@@ -106,7 +111,7 @@ def _stop_seconds(service: Service) -> int:
 
 
 def _quoted(text: str) -> str:
-    """One word of a unit file, whatever is in it."""
+    """Return `text` as one word of a unit file (systemd.syntax(7))."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{_escaped(escaped)}"'
 

@@ -104,11 +104,14 @@ def _neighbour(process: psutil.Process, words: list[str]) -> Neighbour:
 
 
 def is_serving(words: list[str]) -> bool:
-    """Whether a command line is that of `turnlane serve`, however it was started."""
-    for index, word in enumerate(words[:-1]):
-        name = os.path.basename(word)
-        started = name == "turnlane" or (word == "proxy" and words[index - 1] == "-m")
-        if started and words[index + 1] == "serve":
+    """Return whether a command line is that of `turnlane serve`.
+
+    It may have been started as a script, by `-m turnlane`, or by `-m proxy`: in a checkout, or by a
+    unit of an older version.
+    """
+    for before, word, after in zip(["", *words], words, words[1:], strict=False):
+        program = os.path.basename(word) == "turnlane" or (before, word) == ("-m", "proxy")
+        if program and after == "serve":
             return True
     return False
 

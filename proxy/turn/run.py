@@ -37,7 +37,7 @@ from proxy.turn.ended import (
 from proxy.turn.exchange import Exchange, Progress
 from proxy.turn.outbox import Outbox
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 
 async def run_turn(

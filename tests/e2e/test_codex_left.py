@@ -34,7 +34,7 @@ NOTE = Note(
 async def test_a_codex_that_is_connected_is_named_at_the_signal(
     note: Note | None, warnings: int, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with trio.fail_after(SECONDS), caplog.at_level(logging.WARNING, "turnlane"):
+    with trio.fail_after(SECONDS), caplog.at_level(logging.WARNING, "proxy"):
         async with open_proxy(upstream.url) as proxy:
             assert proxy.runtime is not None
             if note is not None:

@@ -39,7 +39,7 @@ from proxy.accounts.credentials.auth_json import (
 from proxy.accounts.credentials.refresh import CredentialFailure, Flight, Refresher, RefreshOutcome
 from proxy.headers import HeaderList
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 MARGIN_SECONDS: Final = 60.0
 """A token is renewed before it expires on its way. Codex does so 5 minutes before."""

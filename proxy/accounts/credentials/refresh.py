@@ -18,7 +18,7 @@ import trio
 from proxy.accounts.credentials.auth_json import Login, Renewal, read_renewal, refusal_code
 from proxy.accounts.spec import REFRESH_URL
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "app_EMoamEEZ73f0CkXaXp7hrann"
 """Codex's public one: a refresh token belongs to the client that it was given to."""

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from harness.child import ROOT
 from harness.recall.line import Address
 from harness.recall.proxy import ProxyStartError, Target, child_environment, open_proxy, stop
 
@@ -16,6 +17,7 @@ def test_nothing_of_the_users_settings_reaches_the_child() -> None:
 
     assert child_environment(mine, "/tmp/x") == {
         "PATH": "/bin",
+        "PYTHONPATH": str(ROOT),
         "HOME": "/tmp/x",
         "TURNLANE_HOME": "/tmp/x",
     }

@@ -312,7 +312,7 @@ async def upstream(nursery: trio.Nursery) -> Any:
 async def running(home: Path, upstream: Upstream, nursery: trio.Nursery) -> Runtime:
     flags: dict[str, dict[str, object]] = {"server": {"port": 0}, "upstream": {"url": upstream.url}}
     config = load(None, {"TURNLANE_HOME": str(home)}, flags)
-    logging.getLogger("turnlane").setLevel(logging.WARNING)
+    logging.getLogger("proxy").setLevel(logging.WARNING)
     started: Runtime = await nursery.start(serve, config, lambda _url: None)
     return started
 

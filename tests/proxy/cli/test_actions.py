@@ -262,7 +262,7 @@ async def asked_of(running_home: Path, *arguments: str) -> Result:
 async def running(home: Path, nursery: trio.Nursery) -> Runtime:
     flags: dict[str, dict[str, object]] = {"server": {"port": 0}}
     config = load(None, {"TURNLANE_HOME": str(home)}, flags)
-    logging.getLogger("turnlane").setLevel(logging.WARNING)
+    logging.getLogger("proxy").setLevel(logging.WARNING)
     started: Runtime = await nursery.start(serve, config, lambda _url: None)
     return started
 

@@ -466,7 +466,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    logger = logging.getLogger("turnlane")
+    logger = logging.getLogger("proxy")
     logger.setLevel(logging.ERROR)
     yield
     logger.setLevel(logging.NOTSET)
@@ -624,6 +624,6 @@ async def test_a_note_that_is_none_does_not_keep_serve_from_starting(
 @contextmanager
 def heard() -> Iterator[Heard]:
     handler = Heard()
-    logging.getLogger("turnlane").addHandler(handler)
+    logging.getLogger("proxy").addHandler(handler)
     yield handler
-    logging.getLogger("turnlane").removeHandler(handler)
+    logging.getLogger("proxy").removeHandler(handler)

@@ -208,7 +208,7 @@ async def test_a_host_and_an_origin_that_are_configured_are_let_in(
 async def test_the_log_of_a_turn_is_one_line_without_a_word_of_it(
     nursery: trio.Nursery, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="turnlane")
+    caplog.set_level("INFO", logger="proxy")
     bench = Bench(nursery, streaming(created(), completed()))
 
     client = bench.post(

@@ -131,7 +131,7 @@ def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> 
 def test_a_record_is_one_line_of_the_log(
     noted: TurnRecord, line: str, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "turnlane"):
+    with caplog.at_level(logging.INFO, "proxy"):
         journal.record(noted)
 
     assert caplog.messages == [line]
@@ -151,7 +151,7 @@ def test_a_record_is_one_line_of_the_log(
 def test_a_model_cannot_write_lines_of_its_own_nor_fill_the_memory(
     model: str, kept: str, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "turnlane"):
+    with caplog.at_level(logging.INFO, "proxy"):
         journal.record(record(model=model))
 
     assert journal.recent[0].model == kept
@@ -249,7 +249,7 @@ def test_a_refusal_of_an_ask_names_its_lane_and_the_root_that_would_have_paid(
 def test_a_refusal_of_the_upstream_is_logged_with_its_status(
     journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="turnlane")
+    caplog.set_level("INFO", logger="proxy")
     journal.record(record(outcome=Outcome.UPSTREAM_REFUSED, status=401))
 
     assert "upstream_refused 401" in caplog.text

@@ -297,7 +297,7 @@ async def test_running_out_of_files_is_waited_out_and_said(
 ) -> None:
     stream = object()
     listener = Listener(OSError(24, "Too many open files"), OSError(24, "Too many"), stream)
-    with caplog.at_level(logging.WARNING, "turnlane"):
+    with caplog.at_level(logging.WARNING, "proxy"):
         accepted = await next_stream(cast(trio.SocketListener, listener))
 
     assert accepted is stream

@@ -31,7 +31,7 @@ from proxy.service.systemd import Systemd, describe, missing_variables, run_comm
 from proxy.service.units import MARK, Service, launchd_plist, systemd_units
 
 SERVICE = Service(
-    command=("/opt/turn lane/python", "-P", "-m", "proxy", "serve"),
+    command=("/opt/turn lane/python", "-P", "-m", "turnlane", "serve"),
     variables=MappingProxyType({"TURNLANE_HOME": '/data/100% "mine" $HOME\\x'}),
     environment_file="/data/100%/service.env",
     host="127.0.0.1",
@@ -77,10 +77,11 @@ def test_the_units_restart_on_failure_and_keep_the_listener() -> None:
         "RestartSec=1",
         "TimeoutStopSec=20",
         "LimitNOFILE=65536",
+        "SyslogIdentifier=turnlane",
         "NoNewPrivileges=yes",
         "Requires=turnlane.socket",
     } <= set(service)
-    assert 'ExecStart="/opt/turn lane/python" "-P" "-m" "proxy" "serve"' in service
+    assert 'ExecStart="/opt/turn lane/python" "-P" "-m" "turnlane" "serve"' in service
     assert 'Environment="TURNLANE_HOME=/data/100%% \\"mine\\" $HOME\\\\x"' in service
     assert "EnvironmentFile=-/data/100%%/service.env" in service
     assert "ListenStream=127.0.0.1:10110" in sock
@@ -98,7 +99,7 @@ def test_a_dollar_in_the_command_is_not_expanded() -> None:
 def test_systemd_finds_nothing_wrong_with_them(tmp_path: Path) -> None:
     python = shutil.which("python3")
     assert python is not None
-    units = systemd_units(replace(SERVICE, command=(python, "-P", "-m", "proxy", "serve")))
+    units = systemd_units(replace(SERVICE, command=(python, "-P", "-m", "turnlane", "serve")))
     for name, text in units.items():
         (tmp_path / name).write_text(text)
     paths = [str(tmp_path / name) for name in units]
@@ -132,7 +133,7 @@ def test_a_service_is_told_where_everything_is(tmp_path: Path) -> None:
     environment = {"TURNLANE_UPSTREAM": "http://127.0.0.1:1/v1", "SECRET": "x"}
     service = describe(config, tmp_path / "t.toml", environment, "/bin/python")
 
-    assert service.command == ("/bin/python", "-P", "-m", "proxy", "serve")
+    assert service.command == ("/bin/python", "-P", "-m", "turnlane", "serve")
     assert service.variables == {
         "TURNLANE_HOME": str(tmp_path / "home"),
         "TURNLANE_UPSTREAM": "http://127.0.0.1:1/v1",

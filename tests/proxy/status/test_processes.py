@@ -140,12 +140,14 @@ NINE = Neighbour(pid=9, command="turnlane serve")
     [
         (["/usr/bin/turnlane", "serve"], True),
         (["python3", "/usr/bin/turnlane", "serve", "--port", "0"], True),
-        (["python3", "-m", "proxy", "serve"], True),
+        (["python3", "-P", "-m", "turnlane", "serve"], True),
+        (["python3", "-P", "-m", "proxy", "serve"], True),
         (["python3", "-m", "proxy", "status"], False),
         (["turnlane", "status"], False),
         (["turnlane"], False),
         (["grep", "turnlane", "x"], False),
         (["vim", "proxy", "serve"], False),
+        (["proxy", "serve", "-m"], False),
         ([], False),
     ],
 )
