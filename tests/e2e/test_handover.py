@@ -21,7 +21,7 @@ from proxy.control.socket import bind_unix
 from proxy.home.lock import locked
 from proxy.journal.store import newest
 from proxy.process.activation import Launch
-from proxy.process.handover import HANDOVER_NAME, OFFER, TAKE_OVER, OtherProcess, wait_next
+from proxy.process.handover import HANDOVER_NAME, Message, Peer, Word, wait_next
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.client import HOST, Client, Cut, request
@@ -234,13 +234,14 @@ async def test_a_next_one_that_goes_away_before_it_commits_changes_nothing(
     home = tmp_path / "home"
     async with open_child(home, upstream.url) as child, deadline():
         opened = await child.proxy.websocket()
-        for words in (b"", b"take", b"nonsense\n", TAKE_OVER, TAKE_OVER + b"no commitment\n"):
-            with OtherProcess(await connected(home)) as peer:
-                await peer.say(words)
-                word, passed = await peer.hear(SECONDS if words == TAKE_OVER else 0.05)
-                if passed is not None:
-                    assert word == OFFER
-                    passed.close()
+        for words in ([], [Word.READY], [Word.TAKE_OVER], [Word.TAKE_OVER, Word.READY]):
+            with Peer(await connected(home)) as peer:
+                answers = []
+                for word in words:
+                    await peer.say(word)
+                    answers.append(await peer.hear())
+                offers = [answer for answer in answers if answer is not None]
+                assert len(offers) == words.count(Word.TAKE_OVER)
             await opened.send(create("t"))
             await opened.until("response.completed")
             status = await child.proxy.status()
@@ -267,14 +268,14 @@ async def test_when_the_old_one_is_gone_in_between_the_next_one_serves(
         async def old() -> None:
             shared = trio.socket.from_stdlib_socket(listening.dup())
             if moment == "after the commit":
-                (await wait_next(control, shared, lambda _: None)).close()
+                (await wait_next(control, shared, lambda _: None))[0].close()
             else:
-                with bind_unix(str(home / HANDOVER_NAME)) as door:
-                    sock, _ = await door.accept()
-                    with OtherProcess(sock) as peer:
-                        assert await peer.hear(SECONDS) == (TAKE_OVER, None)
+                with bind_unix(str(home / HANDOVER_NAME)) as bound:
+                    sock, _ = await bound.accept()
+                    with Peer(sock) as peer:
+                        assert await peer.hear() == Message(word=Word.TAKE_OVER)
                         if moment == "after the offer":
-                            await peer.say(OFFER, listening.fileno())
+                            await peer.say(Word.OFFER, descriptor=listening.fileno())
             shared.close()
             listening.close()
             lock.close()
