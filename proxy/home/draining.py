@@ -1,7 +1,6 @@
-"""Drains: which processes of a home have handed it over and still finish their turns.
+"""Drains: which processes of a home have passed it on and still finish their turns.
 
-Each has a file there, named for its pid, on which it holds an flock. A file without a lock was left
-by a process that was killed, and counts for nothing.
+Each has a file there, on which it holds an flock: a file without one is nobody's.
 """
 
 import fcntl
@@ -11,6 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
+
+from proxy.responses.rawjson import UNREADABLE
 
 PREFIX: Final = "draining-"
 
@@ -24,13 +27,13 @@ class Drain:
 
 
 @contextmanager
-def noted(home: Path, pid: int) -> Iterator[None]:
-    """Show for the block that this process drains."""
-    path = home / f"{PREFIX}{pid}"
-    note = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def noted(home: Path, drain: Drain) -> Iterator[None]:
+    """Let it be seen for the block that this process drains."""
+    path = home / f"{PREFIX}{drain.pid}"
+    note = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(note, fcntl.LOCK_EX)
-        os.utime(note)
+        os.write(note, msgspec.json.encode(drain))
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -38,32 +41,37 @@ def noted(home: Path, pid: int) -> Iterator[None]:
 
 
 def drains(home: Path) -> list[Drain]:
-    """Return those that go on now; changes nothing."""
+    """Those that go on now; changes nothing."""
     return [drain for path in _notes(home) if (drain := _live(path)) is not None]
 
 
 def sweep(home: Path) -> None:
-    """Remove what killed processes have left. The caller holds the home's lock."""
+    """Remove what was left by processes that were killed. The caller holds the lock."""
     for path in _notes(home):
         if _live(path) is None:
             path.unlink(missing_ok=True)
 
 
 def _notes(home: Path) -> list[Path]:
-    found = home.glob(f"{PREFIX}*")
-    return sorted(path for path in found if path.name.removeprefix(PREFIX).isdecimal())
+    return sorted(home.glob(f"{PREFIX}*"))
 
 
 def _live(path: Path) -> Drain | None:
     try:
         note = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # its process has ended meanwhile
+    except OSError:  # it has ended meanwhile
         return None
     try:
         fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        pid = int(path.name.removeprefix(PREFIX))
-        return Drain(pid=pid, since=os.fstat(note).st_mtime)
+        return _read(os.pread(note, 1024, 0))
     finally:
         os.close(note)
     return None
+
+
+def _read(text: bytes) -> Drain | None:
+    try:
+        return msgspec.json.decode(text, type=Drain)
+    except UNREADABLE:
+        return None

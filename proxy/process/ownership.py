@@ -10,6 +10,7 @@ a start fails while the other process still serves.
 
 import logging
 import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Final
@@ -20,14 +21,14 @@ from proxy.codex.place import Environment
 from proxy.codex.while_serving import put_back, settle_at_start
 from proxy.config.load import Config
 from proxy.errors import HomeTaken
-from proxy.home.draining import noted, sweep
+from proxy.home.draining import Drain, noted, sweep
 from proxy.home.lock import control_path, if_it_hangs, locked
 from proxy.process.activation import Launch
 from proxy.process.handover import HandOverRefused, Peer, Word, ask_for_offer
 from proxy.runtime import open_runtime
 from proxy.server.listener import adopt, fits, listen, moved_to
 
-logger = logging.getLogger("turnlane")
+logger = logging.getLogger(__name__)
 
 LOCK_SECONDS: Final = 15.0
 """How long `--take-over` waits for the lock of a process that is ending, or is stuck: longer than a
@@ -68,7 +69,8 @@ class Ownership:
         is put back unless the next process connects the same configuration."""
         self.left = True
         self._codex_of_next = codex_of_next
-        self._until_end.enter_context(noted(self.config.home, os.getpid()))
+        drain = Drain(pid=os.getpid(), since=time.time())
+        self._until_end.enter_context(noted(self.config.home, drain))
         self.listening.close()
         self._lock.close()
 

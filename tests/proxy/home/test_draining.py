@@ -8,62 +8,46 @@ from pathlib import Path
 
 from proxy.home.draining import Drain, drains, noted, sweep
 
-ONE, OTHER = 11, 12
-
-
-def pids(home: Path) -> list[int]:
-    return [drain.pid for drain in drains(home)]
+ONE = Drain(pid=11, since=1.5)
+OTHER = Drain(pid=12, since=2.5)
 
 
 def test_a_drain_is_seen_for_as_long_as_it_goes_on(tmp_path: Path) -> None:
     with noted(tmp_path, ONE):
         with noted(tmp_path, OTHER):
-            both = pids(tmp_path)
+            both = drains(tmp_path)
             mode = stat.S_IMODE((tmp_path / "draining-11").stat().st_mode)
-        one = pids(tmp_path)
+        one = drains(tmp_path)
 
-    assert (both, one, pids(tmp_path)) == ([ONE, OTHER], [ONE], [])
+    assert (both, one, drains(tmp_path)) == ([ONE, OTHER], [ONE], [])
     assert mode == 0o600
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_note_without_a_lock_counts_for_nothing_and_is_swept(tmp_path: Path) -> None:
+def test_a_note_that_nobody_holds_counts_for_nothing_and_is_swept(tmp_path: Path) -> None:
     left = tmp_path / f"draining-{os.getpid()}"
-    left.touch()
+    left.write_text(f'{{"pid":{os.getpid()},"since":1.0}}')
     with noted(tmp_path, ONE):
-        seen = pids(tmp_path)
+        seen = drains(tmp_path)
         there = left.exists()
         sweep(tmp_path)
 
         assert (seen, there, left.exists()) == ([ONE], True, False)
-        assert pids(tmp_path) == [ONE]
+        assert drains(tmp_path) == [ONE]
 
 
-def test_a_drain_begins_with_its_note_whatever_was_left_of_its_name(tmp_path: Path) -> None:
-    left = tmp_path / "draining-11"
-    left.touch()
-    os.utime(left, (1.5, 1.5))
+def test_a_note_that_says_nothing_yet_is_left_out(tmp_path: Path) -> None:
     with noted(tmp_path, ONE):
-        (drain,) = drains(tmp_path)
+        (tmp_path / "draining-11").write_text("")
 
-        assert drain == Drain(pid=ONE, since=left.stat().st_mtime)
-        assert drain.since > 1.5
-
-
-def test_other_files_are_not_drains(tmp_path: Path) -> None:
-    (tmp_path / "draining-").touch()
-    (tmp_path / "draining-x").touch()
-    sweep(tmp_path)
-
-    assert drains(tmp_path) == []
-    assert len(list(tmp_path.iterdir())) == 2
+        assert drains(tmp_path) == []
 
 
-def test_a_note_that_cannot_be_opened_is_not_a_drain(tmp_path: Path) -> None:
+def test_a_note_that_cannot_be_opened_is_no_drain(tmp_path: Path) -> None:
     (tmp_path / "draining-11").symlink_to(tmp_path / "none")
 
     assert drains(tmp_path) == []
 
 
-def test_a_home_that_does_not_exist_has_no_drains(tmp_path: Path) -> None:
+def test_a_home_that_is_not_there_has_none(tmp_path: Path) -> None:
     assert drains(tmp_path / "none") == []

@@ -117,15 +117,25 @@ async def test_a_next_process_that_ends_before_it_is_ready_is_noticed(
         assert said == [False]
 
 
-async def test_a_process_that_dies_at_the_commit_is_followed_all_the_same(
-    config: Config, nursery: trio.Nursery
+@pytest.mark.parametrize("moment", ["before the offer", "after the offer", "after the commit"])
+async def test_a_process_that_dies_in_between_is_followed_all_the_same(
+    config: Config, nursery: trio.Nursery, moment: str
 ) -> None:
     async def die(ownership: Ownership) -> None:
-        peer, _ = await wait_next(ownership.control, ownership.listening, lambda _: None)
-        peer.close()
+        if moment == "after the commit":
+            peer, _ = await wait_next(ownership.control, ownership.listening, lambda _: None)
+            peer.close()
+        else:
+            with bind_unix(str(config.home / HANDOVER_NAME)) as bound:
+                sock, _ = await bound.accept()
+                with Peer(sock) as peer:
+                    assert await peer.hear() == Message(word=Word.TAKE_OVER)
+                    if moment == "after the offer":
+                        await peer.say(Word.OFFER, descriptor=ownership.listening.fileno())
         ownership.leave()
 
     async with open_ownership(config, Launch()) as first:
+        address = first.listening.getsockname()
         nursery.start_soon(die, first)
         await wait_all_tasks_blocked()
         with trio.fail_after(SECONDS):
@@ -133,6 +143,8 @@ async def test_a_process_that_dies_at_the_commit_is_followed_all_the_same(
                 await second.ready()
                 with pytest.raises(HomeTaken), locked(config.home):
                     pytest.fail("the lock is free")
+                same = second.listening.getsockname() == address
+                assert same is (moment != "before the offer")
 
 
 async def test_a_peer_that_talks_nonsense_is_sent_away_and_others_are_heard(

@@ -17,7 +17,7 @@ Handler = Callable[[httpx.Request], httpx.Response]
 
 
 class Clients:
-    """Makes httpx clients that answer by themselves, and counts them."""
+    """Make httpx clients that answer by themselves, and count them."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
