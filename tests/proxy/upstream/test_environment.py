@@ -1,4 +1,4 @@
-"""What the environment says about trust and proxies, and what a blocking GET makes of it."""
+"""What the environment says about trust and proxies, and what the clients make of it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,17 @@ print(json.dumps(None if proxy_for is None else [proxy_for(*each) for each in
 GET = """
 from proxy.upstream.blocking import get
 print(json.dumps([get("http://there.invalid/v1", 5.0).status, get(sys.argv[1], 5.0).status]))
+"""
+SEND = """
+import trio
+from proxy.config.settings import UpstreamSettings
+from proxy.upstream.client import open_http_upstream
+from proxy.upstream.interface import UpstreamRequest
+async def send():
+    async with open_http_upstream(UpstreamSettings(url=sys.argv[1])) as upstream:
+        async with upstream.open(UpstreamRequest(headers=[], body=b"{}")) as reply:
+            return [reply.status, (await reply.read()).decode(), "httpx" in sys.modules]
+print(json.dumps(trio.run(send)))
 """
 TRUSTED = """
 from proxy.upstream.environment import tls_context
@@ -127,3 +138,15 @@ def test_a_server_that_does_not_speak_http_is_told_from_one_that_is_not_there() 
 def test_a_url_that_cannot_be_used_is_a_value_error(url: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         get(url, SECONDS)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_only_a_proxy_in_the_environment_makes_the_upstream_load_httpx(named: bool) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"
+    with server(answer) as (url, asked):
+        variables = {"HTTP_PROXY": url} if named else {}
+        found = run(SEND, "http://there.invalid/v1" if named else url, **variables)
+
+    assert found == [200, "body", named]
+    target = b"http://there.invalid/v1/responses" if named else b"/responses"
+    assert asked[0].startswith(b"POST " + target + b" HTTP/1.1\r\n")
