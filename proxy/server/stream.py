@@ -47,8 +47,8 @@ class ClientStream:
     def write(self, data: bytes) -> bytes:
         """Write what the kernel takes at once and return the rest, for `send_all`.
 
-        Usually the kernel takes everything, with a fifth of the calls of trio's `send_all` and no
-        checkpoint. Raise trio.BrokenResourceError when the peer is gone.
+        Usually the kernel takes everything; trio's `send_all` would yield to the scheduler even
+        then, at every write. Raise trio.BrokenResourceError when the peer is gone.
         """
         try:
             return data[self._attempt(self.socket.fileno(), data) :]

@@ -76,8 +76,8 @@ class PlainConnection:
 def write_now(file: int, parts: Sequence[bytes | memoryview]) -> Sequence[bytes | memoryview]:
     """Write what the kernel takes of `parts` in one system call; return what is left.
 
-    trio's `send_all` takes one buffer, waits for the socket at each call and runs two checkpoints;
-    a request would be copied, or be two packets. Raises OSError.
+    trio's `send_all` takes one buffer, so a body would be copied after its head, or be a second
+    write; and it yields to the scheduler even if the kernel takes everything. Raises OSError.
     """
     try:
         sent = os.writev(file, parts)
