@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import trio
 from lifecycle import Admission
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings
-from proxy.accounts.credentials.refresh import HttpPost, Refresher
+from proxy.accounts.credentials.refresh import Post, Refresher
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.opening import ManagedAccounts, Opener, inspect
 from proxy.accounts.persistence import AccountStore, open_shelf
@@ -28,7 +28,7 @@ from proxy.journal.record import TurnRecord
 from proxy.journal.store import Store, open_store
 from proxy.journal.summary import HOUR_SECONDS
 from proxy.keys import KeyRing
-from proxy.upstream.client import open_http_upstream
+from proxy.upstream.client import JsonPost, open_http_upstream
 from proxy.upstream.interface import Upstream
 
 logger = logging.getLogger(__name__)
@@ -61,13 +61,13 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
     if not len(keys) and not is_loopback(config.server.host):
         problem = "an address that is not loopback needs keys: `turnlane keys add NAME` first"
         raise ConfigError("server.host", problem)
-    with (
-        closing(open_store(config.home, time.time())) as store,
-        open_accounts(config) as (accounts, shelf),
-    ):
-        journal = Journal(store, _recent(store, config.home))
-        try:
-            async with open_http_upstream(config.upstream) as upstream:
+    async with open_http_upstream(config.upstream) as upstream:
+        with (
+            closing(open_store(config.home, time.time())) as store,
+            open_accounts(config, JsonPost(upstream)) as (accounts, shelf),
+        ):
+            journal = Journal(store, _recent(store, config.home))
+            try:
                 yield Runtime(
                     config=config,
                     admission=Admission(config.limits),
@@ -79,13 +79,17 @@ async def open_runtime(config: Config) -> AsyncIterator[Runtime]:
                     opener=accounts.opener,
                     shelf=shelf,
                 )
-        finally:
-            journal.flush()
+            finally:
+                journal.flush()
+
+
+async def _not_serving(url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
+    raise ConnectionError("only a process that serves refreshes tokens")
 
 
 @contextmanager
 def open_accounts(
-    config: Config, *, reading: bool = False, anyway: bool = False
+    config: Config, post: Post = _not_serving, *, reading: bool = False, anyway: bool = False
 ) -> Iterator[tuple[ManagedAccounts, AccountStore]]:
     """The accounts of a home; what has changed of them is written down at the end.
 
@@ -94,7 +98,7 @@ def open_accounts(
     """
     book = AccountRegistry(config.home)
     with closing(open_shelf(config.home)) as shelf:
-        refresher = Refresher(HttpPost(), config.upstream.refresh_url)
+        refresher = Refresher(post, config.upstream.refresh_url)
         opener = Opener(
             refresher=refresher, environment=config.secrets, known=_known(config.home, shelf)
         )

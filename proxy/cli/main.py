@@ -76,7 +76,7 @@ def serve(
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
     from proxy.codex.place import Environment
     from proxy.process.activation import read_launch
-    from proxy.process.serve import look_less_often
+    from proxy.process.serve import collect_less_often
     from proxy.process.serve import serve as run
 
     settings = _settings(config, host=host, port=port, upstream=upstream)
@@ -90,7 +90,7 @@ def serve(
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
         say = partial(_say_ready, settings.home, codex)
-        look_less_often()
+        collect_less_often()
         trio.run(partial(run, settings, say, codex=place, launch=launch))
     except PortTaken as error:
         _complain_of_port(error, settings.server)

@@ -1,22 +1,16 @@
-"""Around: `turnlane serve --codex` connects Codex while it serves, and puts it back at the drain.
+"""`turnlane serve --codex`: connect Codex while turnlane serves, and put it back at the drain.
 
 Codex is connected once turnlane answers, and put back as soon as the drain begins, so that a client
-that starts during it goes to its provider. However the process ends, short of a kill, it is put
-back then; what a kill leaves is settled by the next start, or by `turnlane codex off`.
+that starts during the drain goes to its provider. However the process ends, short of a kill, Codex
+is put back; the next start, or `turnlane codex off`, settles what a kill leaves.
 
-A process that takes over announces beforehand that it will connect Codex too. Then the one before
-leaves the configuration as it is, and who has read it is not called older than the routing.
+A process that takes over says which configuration it connects (`proxy.process.handover`). If that
+is the same one, the process before it leaves the configuration as it is, and clients that have read
+it do not count as older than the routing.
 """
 
 import logging
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Final
 
-import msgspec
-import psutil
 import trio
 
 from lifecycle import Admission
@@ -28,52 +22,17 @@ from proxy.errors import ConfigError, RoutingError
 
 logger = logging.getLogger(__name__)
 
-HEIR_NAME: Final = "codex.heir"
 
-
-@contextmanager
-def put_back_at_the_end(place: Environment | None) -> Iterator[None]:
-    """The caller holds the home's lock, so nobody else serves the clients that are put back."""
-    if place is None:
-        yield
-        return
-    with suppress(OSError):
-        _heir(place).unlink()
+def settle_at_start(place: Environment) -> None:
+    """Put back what was begun and never finished. The caller holds the home's lock."""
     try:
         settle(place.files, place.home)
     except RoutingError as error:
-        logger.error("Codex: %s", error)  # noqa: TRY400  it is no bug
-    try:
-        yield
-    finally:
-        if not _has_heir(place):
-            _put_back(place)
-
-
-def announce(place: Environment | None) -> None:
-    """That this process is about to take the home over, and connects this configuration then. If
-    it cannot be said, Codex is put back and connected anew."""
-    if place is not None:
-        with suppress(OSError):
-            _heir(place).touch(mode=0o600)
-            _heir(place).write_bytes(msgspec.json.encode((os.getpid(), str(place.config))))
-
-
-def _heir(place: Environment) -> Path:
-    return place.home / HEIR_NAME
-
-
-def _has_heir(place: Environment) -> bool:
-    """One that has ended since its announcement does not count."""
-    try:
-        pid, config = msgspec.json.decode(_heir(place).read_bytes(), type=tuple[int, str])
-    except (OSError, msgspec.DecodeError):
-        return False
-    return config == str(place.config) and psutil.pid_exists(pid)
+        logger.error("Codex: %s", error)  # noqa: TRY400  not a bug
 
 
 async def stay_connected(place: Environment, url: str, admission: Admission) -> None:
-    """Until the door closes. If Codex cannot be connected, the log says why, and no more."""
+    """Keep Codex connected until the door closes. If it cannot be connected, the log says why."""
     try:
         done = await trio.to_thread.run_sync(turn_on, place, port_of(url))
     except (RoutingError, ConfigError) as error:
@@ -81,11 +40,12 @@ async def stay_connected(place: Environment, url: str, admission: Admission) -> 
         return
     logger.info("Codex: %s", done)
     await admission.door_closed.wait()
-    await trio.to_thread.run_sync(_put_back, place)
+    await trio.to_thread.run_sync(put_back, place)
 
 
-def _put_back(place: Environment) -> None:
-    """Only the configuration this process was to connect: another one is its owner's affair."""
+def put_back(place: Environment) -> None:
+    """Disconnect the configuration that this process was to connect, and no other. The caller holds
+    the home's lock, so no other process serves the clients that are put back."""
     try:
         note = read_note(place.files, place.home)
         if note is not None and note.config == str(place.config):

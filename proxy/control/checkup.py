@@ -21,7 +21,7 @@ from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList, find
 from proxy.runtime import Runtime
 from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
-from proxy.upstream.url import CHATGPT_URL
+from proxy.upstream.url import upstream_url
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,8 @@ def usage_base(runtime: Runtime, account: Account) -> str | None:
     """Where the ChatGPT backend that serves a login has its usage page; None for anything else."""
     if account.spec.kind != "chatgpt":
         return None
-    base = (account.base_url or runtime.config.upstream.url or CHATGPT_URL).rstrip("/")
+    url = upstream_url(account.base_url, runtime.config.upstream.url, chatgpt=True)
+    base = url.rstrip("/")
     return base.removesuffix("/codex") if base.endswith(_CODEX_BACKEND) else None
 
 

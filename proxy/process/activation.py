@@ -1,7 +1,8 @@
-"""Launch: what the service manager passes to a process that it starts, and how it is told.
+"""Launch: what a service manager passes to a process that it starts, and how it is notified.
 
-systemd passes listening sockets from descriptor 3 on and says so in LISTEN_FDS and LISTEN_PID; it
-waits for a datagram on NOTIFY_SOCKET.
+systemd passes listening sockets as descriptors from 3 on and counts them in LISTEN_FDS, which is
+meant for the process LISTEN_PID (sd_listen_fds(3)); it waits for a datagram on NOTIFY_SOCKET
+(sd_notify(3)).
 """
 
 import os
@@ -19,16 +20,16 @@ MOST_DESCRIPTORS: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How this process came to be."""
+    """How this process was started."""
 
     listening: socket.socket | None = None
-    """The service manager's, which keeps it open whatever becomes of this process."""
+    """The service manager's socket, which stays open whatever becomes of this process."""
     notify: str | None = None
     take_over: bool = False
-    """The operator wants the turnlane that serves now to hand over."""
+    """The running turnlane shall hand over, even if it is not draining."""
 
     def tell(self, state: str) -> None:
-        """Best effort: a manager that does not listen changes nothing here."""
+        """Notify the service manager of `state`, if there is one that listens."""
         if self.notify is None:
             return
         abstract = self.notify.startswith("@")
@@ -45,7 +46,7 @@ def read_launch(
     take_over: bool = False,
     first: int = FIRST_DESCRIPTOR,
 ) -> Launch:
-    """Takes the variables out of `environment`, so that no child believes them to be its own.
+    """Read the variables and remove them from `environment`, which no child may take for its own.
 
     Raises ConfigError when sockets were passed and turnlane can serve on none of them.
     """
@@ -59,7 +60,7 @@ def read_launch(
 
 
 def _listening(first: int, count: int) -> socket.socket:
-    """The first that will do; the others are closed."""
+    """Return the first TCP listener, and close the other sockets. Raises ConfigError."""
     passed = list(_sockets(first, count))
     found = next(filter(_is_tcp_listener, passed), None)
     for other in passed:
@@ -72,7 +73,7 @@ def _listening(first: int, count: int) -> socket.socket:
 
 def _sockets(first: int, count: int) -> Iterator[socket.socket]:
     for descriptor in range(first, first + count):
-        with suppress(OSError):  # what is passed may be no socket, or not even open
+        with suppress(OSError):  # the descriptor may not be a socket, or not be open
             os.set_inheritable(descriptor, False)
             yield socket.socket(fileno=descriptor)
 

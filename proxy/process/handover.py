@@ -1,24 +1,24 @@
-"""Hand-over: the words by which one process passes its listener and its home to the next.
+"""Hand-over: the conversation in which a running process passes its listener and its home on.
 
 Theory of operation
 -------------------
-The next process connects to `handover.sock` in the home. What passes there:
+The next process connects to `handover.sock` in the home. Messages are lines of JSON:
 
-    next                            old
-    hello                   ->
-                            <-      offer, and the listening socket itself
-    commit                  ->
-                            <-      released
-    ready                   ->
+    next                                running
+    take over [if draining]     ->
+                                <-      offer, and the listening socket itself; or refused
+    commit                      ->
+                                        (gives up the home's lock)
+    ready                       ->
 
-Until `commit` the old process serves as if nobody had asked, and whoever goes away before is
-forgotten; so the next one first prepares all that may fail. At `commit` the old one stops
-accepting, writes down what the next one must know, and gives up the home. Connections that come
-meanwhile wait in the queue of the socket that both hold. At `ready` the old one begins
-its drain: those whom it sends away are served at once.
+Until `commit` the running process serves as if nothing had been asked, and a next process that goes
+away is forgotten; so the next one first prepares everything that may fail. At `commit` the running
+one stops accepting, writes down what the next one must know, and gives up the home. Connections
+that arrive in the meantime wait in the queue of the socket that both hold. At `ready` it begins its
+drain: the clients that it sends away are served at once.
 
-A process that goes away in between leaves the other one alone: the home's lock and the listening
-socket are the kernel's, so the one that is left has, or can have, both.
+Either process may die at any point. The home's lock and the listening socket are the kernel's, so
+the process that is left has both, or can have them.
 """
 
 import array
@@ -26,38 +26,51 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
+import msgspec
 import trio
 
 from proxy.control.socket import bind_unix
+from proxy.responses.rawjson import UNREADABLE
 from proxy.server.listener import next_stream
 
 HANDOVER_NAME: Final = "handover.sock"
-WORD_BYTES: Final = 512
-OFFER_SECONDS: Final = 10.0
-COMMIT_SECONDS: Final = 10.0
-"""For the next process to prepare itself; others that ask wait."""
-RELEASE_SECONDS: Final = 10.0
-READY_SECONDS: Final = 10.0
-
-TAKE_OVER: Final = b"take over\n"
-TAKE_OVER_IF_DRAINING: Final = b"take over if draining\n"
-OFFER: Final = b"offer\n"
-REFUSED: Final = b"refused: "
-COMMIT: Final = b"commit\n"
-RELEASED: Final = b"released\n"
-READY: Final = b"ready\n"
+MESSAGE_BYTES: Final = 8192
+ANSWER_SECONDS: Final = 10.0
+"""For each message. The next process prepares itself between offer and `commit`; others wait."""
 
 _DESCRIPTOR: Final = array.array("i", [0]).itemsize
 
 
-class OtherProcess:
-    """The other one's end of the conversation, to be closed by its `with`."""
+class Word(StrEnum):
+    TAKE_OVER = "take over"
+    TAKE_OVER_IF_DRAINING = "take over if draining"
+    OFFER = "offer"
+    REFUSED = "refused"
+    COMMIT = "commit"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """`detail`: why it is refused; with `commit`, the Codex configuration that the next process
+    connects, if any."""
+
+    word: Word
+    detail: str = ""
+
+
+class Peer:
+    """The other process, until the end of the `with` block. `passed`: the listening socket that it
+    sent, closed with the peer unless it is taken from here."""
 
     def __init__(self, sock: trio.socket.SocketType) -> None:
         self._sock = sock
+        self.passed: socket.socket | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -65,131 +78,110 @@ class OtherProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        return f"<Peer passed={self.passed!r}>"
+
     def close(self) -> None:
         self._sock.close()
+        if self.passed is not None:
+            self.passed.close()
 
-    async def say(self, word: bytes, descriptor: int | None = None) -> None:
-        """Nothing happens when the other one is gone: `hear` tells."""
+    async def say(self, word: Word, detail: str = "", descriptor: int | None = None) -> None:
+        """Send a message. A peer that is gone is noticed when it is next heard, not here."""
+        line = msgspec.json.encode(Message(word=word, detail=detail)) + b"\n"
         rights = [] if descriptor is None else [array.array("i", [descriptor]).tobytes()]
         with suppress(OSError):
             await self._sock.sendmsg(
-                [word], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, each) for each in rights]
+                [line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, each) for each in rights]
             )
 
-    async def hear(self, seconds: float) -> tuple[bytes, socket.socket | None]:
-        """The next word, and the socket that came with it; no word when there is none in time."""
-        word, passed = b"", None
+    async def hear(self, seconds: float = ANSWER_SECONDS) -> Message | None:
+        """Receive a message; None if the peer is gone, says nothing in time or nonsense."""
+        line = b""
         with trio.move_on_after(seconds), suppress(OSError):
-            while not word.endswith(b"\n") and len(word) < WORD_BYTES:
+            while not line.endswith(b"\n") and len(line) < MESSAGE_BYTES:
                 room = socket.CMSG_SPACE(_DESCRIPTOR)
-                piece, rights, *_ = await self._sock.recvmsg(WORD_BYTES, room)
-                passed = _passed(rights) or passed
+                piece, rights, *_ = await self._sock.recvmsg(MESSAGE_BYTES, room)
+                self._take(rights)
                 if not piece:
                     break
-                word += piece
-        if word.endswith(b"\n"):
-            return word, passed
-        if passed is not None:
-            passed.close()
-        return b"", None
+                line += piece
+        try:
+            return msgspec.json.decode(line, type=Message)
+        except UNREADABLE:
+            return None
+
+    def _take(self, rights: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in rights:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and self.passed is None:
+                descriptor = array.array("i", data[:_DESCRIPTOR])[0]
+                os.set_inheritable(descriptor, False)
+                self.passed = socket.socket(fileno=descriptor)
 
 
-def _passed(rights: list[tuple[int, int, bytes]]) -> socket.socket | None:
-    for level, kind, data in rights:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(data) >= _DESCRIPTOR:
-            descriptor = array.array("i", data[:_DESCRIPTOR])[0]
-            os.set_inheritable(descriptor, False)
-            return socket.socket(fileno=descriptor)
-    return None
-
-
-# The old one's side.
+# The running process.
 
 
 async def wait_next(
     control: str, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
-) -> OtherProcess:
-    """The next process, once it has committed itself. `refuses` is asked with whether only a drain
-    would do, and says why this process hands nothing over. The caller holds the lock."""
-    with bind_unix(_path(control)) as door:
-        listener = trio.SocketListener(door)
+) -> tuple[Peer, str]:
+    """Wait for a next process to commit itself; return it, and the Codex configuration that it
+    connects. `refuses` is called with whether it asks only a draining process, and says why nothing
+    is handed over. The caller holds the lock."""
+    with bind_unix(_path(control)) as bound:
+        listener = trio.SocketListener(bound)
         while True:
-            peer = OtherProcess((await next_stream(listener)).socket)
+            peer = Peer((await next_stream(listener)).socket)
             with ExitStack() as unless_committed:
                 unless_committed.enter_context(peer)
-                if await _commits(peer, listening, refuses):
+                codex = await _offer(peer, listening, refuses)
+                if codex is not None:
                     unless_committed.pop_all()
-                    return peer
+                    return peer, codex
 
 
-async def _commits(
-    peer: OtherProcess, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
-) -> bool:
-    asked, _ = await peer.hear(OFFER_SECONDS)
-    if asked not in {TAKE_OVER, TAKE_OVER_IF_DRAINING}:
-        return False
-    if reason := refuses(asked == TAKE_OVER_IF_DRAINING):
-        await peer.say(REFUSED + reason.encode() + b"\n")
-        return False
-    await peer.say(OFFER, listening.fileno())
-    word, _ = await peer.hear(COMMIT_SECONDS)
-    return word == COMMIT
+async def _offer(
+    peer: Peer, listening: trio.socket.SocketType, refuses: Callable[[bool], str | None]
+) -> str | None:
+    asked = await peer.hear()
+    if asked is None or asked.word not in {Word.TAKE_OVER, Word.TAKE_OVER_IF_DRAINING}:
+        return None
+    if reason := refuses(asked.word is Word.TAKE_OVER_IF_DRAINING):
+        await peer.say(Word.REFUSED, reason)
+        return None
+    await peer.say(Word.OFFER, descriptor=listening.fileno())
+    answer = await peer.hear()
+    return answer.detail if answer is not None and answer.word is Word.COMMIT else None
 
 
-async def released(peer: OtherProcess) -> bool:
-    """Tell it that the home is free. Returns once it is ready; False when it is gone instead."""
-    await peer.say(RELEASED)
-    word, _ = await peer.hear(READY_SECONDS)
-    return word == READY
+async def is_ready(peer: Peer) -> bool:
+    """Wait for the next process, which has committed itself, to serve; False if it is gone."""
+    message = await peer.hear()
+    return message is not None and message.word is Word.READY
 
 
-# The next one's side.
+# The next process.
 
 
 class HandOverRefused(Exception):  # noqa: N818  named by what happened
     """The process that holds the home hands nothing over; the text says why."""
 
 
-class Offer:
-    """Of `peer`, which serves on until `commit`. To be closed by its `with`, and with it the
-    listening socket: who takes the offer has that one too."""
-
-    def __init__(self, peer: OtherProcess, listening: socket.socket) -> None:
-        self._peer = peer
-        self.listening = listening
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._peer.close()
-        self.listening.close()
-
-    async def commit(self) -> bool:
-        """Returns once the home is free; False when the other one is gone, or does not answer."""
-        await self._peer.say(COMMIT)
-        word, _ = await self._peer.hear(RELEASE_SECONDS)
-        return word == RELEASED
-
-    async def ready(self) -> None:
-        await self._peer.say(READY)
-        self._peer.close()
-
-
-async def ask_for_offer(control: str, *, only_if_draining: bool) -> Offer | None:
-    """None when nobody answers. Raises Refused."""
+async def ask_for_offer(control: str, *, only_if_draining: bool) -> Peer | None:
+    """Return the running process, its listening socket in `passed`; None if none answers. Raises
+    HandOverRefused."""
     with ExitStack() as unless_offered:
         sock = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        peer = unless_offered.enter_context(OtherProcess(sock))
+        peer = unless_offered.enter_context(Peer(sock))
         with suppress(OSError):
             await sock.connect(_path(control))
-        await peer.say(TAKE_OVER_IF_DRAINING if only_if_draining else TAKE_OVER)
-        word, listening = await peer.hear(OFFER_SECONDS)
-        if word == OFFER and listening is not None:
+        await peer.say(Word.TAKE_OVER_IF_DRAINING if only_if_draining else Word.TAKE_OVER)
+        answer = await peer.hear()
+        if answer is not None and answer.word is Word.REFUSED:
+            raise HandOverRefused(answer.detail)
+        if answer is not None and answer.word is Word.OFFER and peer.passed is not None:
             unless_offered.pop_all()
-            return Offer(peer, listening)
-        if word.startswith(REFUSED):
-            raise HandOverRefused(word.removeprefix(REFUSED).decode(errors="replace").strip())
+            return peer
     return None
 
 

@@ -1,9 +1,7 @@
-"""serve: one process from its lock to its last byte; the service nursery, and signals.
+"""The serving process, from its lock to its last byte: the service nursery, and signals.
 
 The service nursery owns everything that outlives a turn: connections, the control socket, the
 signal watcher. It is cancelled when the drain is over.
-
-Garbage: what the cycle collector of a serving process looks at, and how often.
 """
 
 import gc
@@ -28,8 +26,8 @@ from proxy.control.commands import answer
 from proxy.control.socket import serve_control
 from proxy.errors import RoutingError
 from proxy.process.activation import Launch
-from proxy.process.handover import OtherProcess, released, wait_next
-from proxy.process.seat import Seat, open_seat
+from proxy.process.handover import Peer, is_ready, wait_next
+from proxy.process.ownership import Ownership, open_ownership
 from proxy.runtime import Runtime, open_runtime
 from proxy.server.listener import url
 from proxy.server.server import Server
@@ -37,9 +35,10 @@ from proxy.server.server import Server
 logger = logging.getLogger(__name__)
 
 WANTED_FILES = 65536
-"""Open files: a WebSocket and its upstream connection are two; a default of 1,024 is soon gone."""
+"""Open files: a WebSocket and its upstream connection are two; the usual limit of 1,024 is soon
+reached."""
 UNHEARD_SECONDS = 1.0
-"""For clients that were accepted just before the hand-over to say what they want."""
+"""For clients that were accepted just before the hand-over to send their first request."""
 
 
 async def serve(
@@ -50,83 +49,86 @@ async def serve(
     launch: Launch = Launch(),  # noqa: B008  frozen
     task_status: trio.TaskStatus[Runtime] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until a signal, or the next process, has been drained; `say` is told the base URL once
-    it is ready, and Codex, if there is a `codex`, is connected while it has the home.
+    """Serve until the drain is over that a signal or the next process begins. `say` is called with
+    the base URL once it answers; if there is a `codex`, it is connected while this process owns the
+    home.
 
     Raises ConfigError when the home or the address cannot be had.
     """
     _raise_file_limit()
     async with (
-        open_seat(config, launch, codex) as seat,
-        open_runtime(seat.config) as runtime,
+        open_ownership(config, launch, codex) as ownership,
+        open_runtime(ownership.config) as runtime,
         trio.open_nursery() as service,
     ):
         server = Server(runtime)
-        lasting = codex is not None or seat.managed  # put back, or served again at its next client
+        lasting = codex is not None or ownership.managed  # put back, or served again when needed
         warn = None if lasting else partial(warn_of_codex, config.home)
         service.start_soon(_watch_signals, runtime, server, service.cancel_scope, warn)
         service.start_soon(runtime.journal.write)
         service.start_soon(runtime.opener.refresher.serve, service)
-        await service.start(_hold, runtime, seat, server, codex, service)
-        say(url(seat.listening))
+        await service.start(_own, runtime, ownership, server, codex, service)
+        say(url(ownership.listening))
         launch.tell("READY=1")
         task_status.started(runtime)
-        await seat.ready()
+        await ownership.ready()
         await server.drain()
         service.cancel_scope.cancel()
 
 
-async def _hold(
+async def _own(
     runtime: Runtime,
-    seat: Seat,
+    ownership: Ownership,
     server: Server,
     codex: Environment | None,
     service: trio.Nursery,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """What only the turnlane of a home does: accept, obey commands, write bindings down, lead Codex
-    here. Returns when it has passed the home on, with its drain begun."""
-    following: OtherProcess | None = None
-    here = url(seat.listening)
-    async with trio.open_nursery() as holding:
+    """Do what only the owner of a home does: accept, obey commands, write bindings down, connect
+    Codex. Returns after handing the home over, with the drain begun."""
+    following: Peer | None = None
+    codex_of_next = ""
+    here = url(ownership.listening)
+    async with trio.open_nursery() as owning:
         commands = partial(_answer, runtime, here)
-        await holding.start(serve_control, seat.control, commands, holding)
-        holding.start_soon(server.accept, trio.SocketListener(seat.listening), service)
+        await owning.start(serve_control, ownership.control, commands, owning)
+        owning.start_soon(server.accept, trio.SocketListener(ownership.listening), service)
         if runtime.shelf is not None:
-            holding.start_soon(runtime.accounts.scribe.write, runtime.shelf)
-        holding.start_soon(watch_accounts, runtime)
+            owning.start_soon(runtime.accounts.scribe.write, runtime.shelf)
+        owning.start_soon(watch_accounts, runtime)
         if codex is not None:
-            holding.start_soon(stay_connected, codex, here, runtime.admission)
-        if seat.managed:
-            holding.start_soon(_leave_at_drain, runtime, holding.cancel_scope)
+            owning.start_soon(stay_connected, codex, here, runtime.admission)
+        if ownership.managed:
+            owning.start_soon(_leave_at_drain, runtime, owning.cancel_scope)
         task_status.started()
-        refuses = partial(_refuses, runtime, seat)
-        following = await wait_next(seat.control, seat.listening, refuses)
-        holding.cancel_scope.cancel()
+        refuses = partial(_refuses, runtime, ownership)
+        following, codex_of_next = await wait_next(ownership.control, ownership.listening, refuses)
+        owning.cancel_scope.cancel()
     if runtime.shelf is not None:
         runtime.accounts.scribe.flush(runtime.shelf)
-    seat.give_up()
+    ownership.leave(codex_of_next)
     if following is not None:
         with following:
             await _follow(runtime, following)
 
 
 async def _answer(runtime: Runtime, here: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Only who listens knows where; and where turns go may have been said by a flag."""
+    """Answer a command. Only the listening process knows its URL, and a flag may have set the
+    upstream's."""
     if asked.get("command") == "url":
         return {"url": here, "upstream": runtime.config.upstream.url}
     return await answer(runtime, asked)
 
 
-async def _leave_at_drain(runtime: Runtime, holding: trio.CancelScope) -> None:
-    """The listener is the service manager's: whoever arrives waits there for the next process."""
+async def _leave_at_drain(runtime: Runtime, owning: trio.CancelScope) -> None:
+    """Give the home up at once: new connections wait in the service manager's listener."""
     await runtime.admission.door_closed.wait()
-    holding.cancel()
+    owning.cancel()
 
 
-def _refuses(runtime: Runtime, seat: Seat, only_if_draining: bool) -> str | None:
-    if seat.managed:
+def _refuses(runtime: Runtime, ownership: Ownership, only_if_draining: bool) -> str | None:
+    if ownership.managed:
         return "which belongs to a service manager: restart it there"
     if only_if_draining and not runtime.admission.draining:
         return (
@@ -136,17 +138,17 @@ def _refuses(runtime: Runtime, seat: Seat, only_if_draining: bool) -> str | None
     return None
 
 
-async def _follow(runtime: Runtime, following: OtherProcess) -> None:
-    """Begin the drain once the next process is ready for those who are sent away."""
+async def _follow(runtime: Runtime, following: Peer) -> None:
+    """Begin the drain once the next process can serve the clients that are sent away."""
     admission = runtime.admission
-    ready = await released(following)
+    ready = await is_ready(following)
     with trio.move_on_after(UNHEARD_SECONDS):
         await admission.door_closed.wait()
     draining = admission.draining
     seconds = admission.drain_seconds_left if draining else runtime.config.server.drain_seconds
     logger.info(
         "%s; draining for up to %g s",
-        "the next process serves" if ready else "the next process is gone before it was ready",
+        "the next process serves" if ready else "the next process ended before it was ready",
         seconds,
     )
     admission.close_door(seconds, succeeded=ready)
@@ -158,11 +160,11 @@ async def _watch_signals(
     service: trio.CancelScope,
     warn: Callable[[], None] | None,
 ) -> None:
-    """The first signal drains, the second ends at once."""
+    """Drain at the first signal, end at once at the second."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if runtime.admission.draining:
-                runtime.admission.close_door(0.0)  # what runs ends by the shutdown, not its client
+                runtime.admission.close_door(0.0)  # the shutdown ends what runs, not its client
                 server.cut()
                 service.cancel()
                 return
@@ -174,8 +176,8 @@ async def _watch_signals(
 
 
 def warn_of_codex(home: Path) -> None:
-    """A Codex that was connected by hand waits for a turnlane that is about to be gone."""
-    with suppress(RoutingError):  # a note that cannot be read is for `turnlane codex` to say
+    """Warn if a Codex that was connected by hand will find no turnlane after this one."""
+    with suppress(RoutingError):  # `turnlane codex` reports a note that cannot be read
         note = read_note(Disk(), home)
         if note is not None and note.phase == "done":
             logger.warning(
@@ -187,17 +189,20 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
     if soft < wanted:
-        with suppress(ValueError, OSError):  # some systems have a lower limit than they say
+        with suppress(
+            ValueError, OSError
+        ):  # some systems allow less than the limit that they report
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 YOUNG_OBJECTS: Final = 10_000
 """New containers until the collector looks for cycles among them. A turn makes few cycles and many
-containers that go by themselves; with Python's 700 a thirtieth of a turn is spent looking, and some
-looks stop all streams for 18 ms."""
+containers that are freed without it; with Python's 700 the collector takes a thirtieth of a turn,
+and some of its runs stop all streams for 18 ms."""
 
 
-def look_less_often() -> None:
-    """What was imported is not looked at again. Call it once, when the imports are done."""
+def collect_less_often() -> None:
+    """Exempt everything imported so far from garbage collection, and collect less often. Call it
+    once, when the imports are done."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)

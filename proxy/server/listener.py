@@ -1,4 +1,4 @@
-"""Listening: the socket on which clients arrive, made here or by a service manager."""
+"""Listening: the socket on which clients arrive, bound here or inherited."""
 
 import errno
 import logging

@@ -45,9 +45,10 @@ class ClientStream:
         raise trio.ClosedResourceError("our side is shut")
 
     def write(self, data: bytes) -> bytes:
-        """Write what the kernel takes at once and return the rest.
+        """Write what the kernel takes at once and return the rest, for `send_all`.
 
-        Raise trio.BrokenResourceError when the peer is gone.
+        Usually the kernel takes everything; trio's `send_all` would yield to the scheduler even
+        then, at every write. Raise trio.BrokenResourceError when the peer is gone.
         """
         try:
             return data[self._attempt(self.socket.fileno(), data) :]

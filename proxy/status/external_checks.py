@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from proxy.accounts.spec import AccountSpec
 from proxy.codex.adoption import State
 from proxy.codex.connect import with_leftover
 from proxy.codex.destination import Destination
@@ -22,7 +21,7 @@ from proxy.status.finding import (
     wrong,
 )
 from proxy.status.overview import Overview
-from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
+from proxy.upstream.url import upstream_url
 
 CLOCK_SECONDS: Final = 60.0
 """A clock further off than this expires tokens too early or too late."""
@@ -160,10 +159,6 @@ def _urls(patient: CheckContext) -> list[str]:
         return []
     common = config.upstream.url if patient.seen.running is None else patient.seen.upstream
     specs = specs_of(patient).values()
-    urls = [spec.url or common or _provider(spec) for spec in specs]
-    own = [OPENAI_URL, CHATGPT_URL] if common is None else [common]
-    return list(dict.fromkeys(urls or own))
-
-
-def _provider(spec: AccountSpec) -> str:
-    return CHATGPT_URL if spec.kind == "chatgpt" else OPENAI_URL
+    urls = [upstream_url(spec.url, common, chatgpt=spec.kind == "chatgpt") for spec in specs]
+    clients_own = [upstream_url(None, common, chatgpt=chatgpt) for chatgpt in (False, True)]
+    return list(dict.fromkeys(urls or clients_own))

@@ -1,18 +1,22 @@
-"""Reach: whether an upstream answers at all, and what its clock says."""
+"""Whether an upstream answers at all, and how far this machine's clock is from its `Date`."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Final
+
+from proxy.upstream.blocking import get
 
 REACH_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """`clock_off_seconds`: how far this machine's clock is ahead of the upstream's, if it said."""
+    """`clock_off_seconds`: how far this machine's clock is ahead of the upstream's, if it sent a
+    `Date` header."""
 
     problem: str | None = None
     seconds: float = 0.0
@@ -20,17 +24,14 @@ class Reached:
 
 
 def reach(url: str, wall: Callable[[], float] = time.time) -> Reached:
-    """One request without a credential: any answer counts, a refusal too."""
-    import httpx  # it takes long to import, and most commands reach no upstream
-
-    began = time.monotonic()
+    """Send one request without a credential. Any answer counts, a refusal too."""
     try:
-        answer = httpx.get(url, timeout=REACH_SECONDS, follow_redirects=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        answer = get(url, REACH_SECONDS)
+    except (OSError, HTTPException, ValueError) as error:
         return Reached(problem=str(error) or type(error).__name__)
     return Reached(
-        seconds=time.monotonic() - began,
-        clock_off_seconds=_clock_off(answer.headers.get("date"), wall()),
+        seconds=answer.seconds,
+        clock_off_seconds=_clock_off(answer.headers["date"], wall()),
     )
 
 

@@ -44,8 +44,7 @@ class Outbox:
         self._ended: Ended | None = None
         self._discarded = False
         self._writing_since: float | None = None
-        self._writer: trio.lowlevel.Task | None = None
-        """It waits for something to take."""
+        self._filled = WakeOne()
         self._drained = trio.lowlevel.ParkingLot()
 
     @property
@@ -73,7 +72,7 @@ class Outbox:
             return
         self._batches.append(batch)
         self._size += len(batch.raw)
-        self._wake_writer()
+        self._filled.wake()
 
     async def wait_taken(self) -> None:
         """Until the writer has taken the last byte. Raises ClientStalled."""
@@ -90,7 +89,7 @@ class Outbox:
         """Set how the turn ended. The first word stands."""
         if self._ended is None:
             self._ended = ended
-            self._wake_writer()
+            self._filled.wake()
 
     async def take(self) -> Taken:
         """Everything there is; waits while there is nothing."""
@@ -99,7 +98,7 @@ class Outbox:
             self._drained.unpark_all()
         try:
             while not self._batches and self._ended is None:
-                await self._wait_filled()
+                await self._filled.wait()
         finally:  # a writer that will not wait any longer has a filler to write
             self._writing_since = trio.current_time()
         taken = Taken(head=self._head, batches=self._batches, ended=self._ended)
@@ -108,21 +107,6 @@ class Outbox:
         if self._drained:
             self._drained.unpark_all()
         return taken
-
-    async def _wait_filled(self) -> None:
-        """There is one writer, so this is a parking lot for one, at a third of the cost."""
-        assert self._writer is None, "an outbox has one writer"
-        self._writer = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(self._give_up)
-
-    def _give_up(self, _: object) -> trio.lowlevel.Abort:
-        self._writer = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-    def _wake_writer(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            trio.lowlevel.reschedule(writer)
 
     def stalled_seconds(self) -> float:
         """For how long the writer has been busy with what it took last."""
@@ -135,6 +119,30 @@ class Outbox:
                 await self._drained.park()
             if scope.cancelled_caught:
                 raise ClientStalled
+
+
+class WakeOne:
+    """Let one task wait until another wakes it: trio's ParkingLot for one, at a third of its cost.
+    A writer waits here once for each event of a paced stream."""
+
+    def __init__(self) -> None:
+        self._task: trio.lowlevel.Task | None = None
+
+    async def wait(self) -> None:
+        """Wait for the next `wake`; one before this is forgotten."""
+        assert self._task is None, "one task waits at a time"
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._abort)
+
+    def wake(self) -> None:
+        """Wake the waiting task, if there is one."""
+        if self._task is not None:
+            task, self._task = self._task, None
+            trio.lowlevel.reschedule(task)
+
+    def _abort(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 async def hand_on(

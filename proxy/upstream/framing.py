@@ -1,11 +1,11 @@
-"""Framing, pure: where a response body ends, and its bytes out of what a socket read brings.
+"""Response body framing (RFC 9112 §6 and §7), pure: extract payload, and find where the body ends.
 
 Theory of operation
 -------------------
-`feed` returns all the payload in what it was given, joined: an upstream sends an event to a chunk,
-and a hundred of them come in one read. `done` is known in the read that brings the end, and
-`excess` says that something came behind it, after which the connection is not to be trusted. A body
-that breaks sets `error`, for the next read to find: what came before is still good.
+`feed` returns all the payload in what it was given, joined: an upstream sends one event per chunk,
+and a hundred of them arrive in one read. `done` is known in the read that contains the end, and
+`excess` says that something came after it, so that the connection cannot be trusted. A body that
+breaks sets `error`, which the next read finds: what came before the break is still good.
 """
 
 import re
@@ -17,32 +17,34 @@ _SIZE_LINE_BYTES: Final = 4096
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*|[ \t]*)\r\n")
 _SIZES: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,15})\r\n")
 _MANY_BYTES: Final = 2048
-"""From here on there are chunks enough for taking all of them apart at once."""
+"""A read of more than this holds enough chunks to make splitting all of them at once worthwhile."""
 _TRAILER: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+:[^\x00\n\v\f\r]*")
-_MALFORMED: Final = "the upstream's chunks cannot be read"
+_MALFORMED: Final = "the upstream sent a malformed chunk"
 _UNFINISHED: Final = "the upstream closed the connection in the middle of a body"
 
 
 class Framing(Protocol):
+    """Where a body ends. `excess`: something came after the end."""
+
     done: bool
     excess: bool
     error: str | None
 
     def feed(self, data: bytes) -> bytes:
-        """The payload in `data`."""
+        """Return the payload in `data`."""
         ...
 
     def eof(self) -> None:
-        """The upstream has closed: that is an end, or an error."""
+        """Note that the upstream has closed: that ends the body, or is an error."""
         ...
 
 
 class _Malformed(Exception):  # noqa: N818
-    """Inside of this file: the chunks cannot be read on from here."""
+    """Internal to this file: the rest of the chunks cannot be read."""
 
 
 class Sized:
-    """A body with a length."""
+    """A body with a Content-Length."""
 
     def __init__(self, length: int) -> None:
         self._left = length
@@ -64,7 +66,7 @@ class Sized:
 
 
 class ToTheEnd:
-    """A body that ends with its connection."""
+    """A body that ends when its connection closes."""
 
     def __init__(self) -> None:
         self.done = False
@@ -79,16 +81,16 @@ class ToTheEnd:
 
 
 class Chunked:
-    """A body in chunks, each behind its size."""
+    """A chunked body (RFC 9112 §7.1): each chunk follows a line with its size."""
 
     def __init__(self) -> None:
         self.done = False
         self.excess = False
         self.error: str | None = None
         self._held = b""
-        """The begin of a line that the next bytes continue."""
+        """Start of a line that the next read will complete."""
         self._left = 0
-        """What is to come of the chunk that has begun, the line end behind it included."""
+        """Bytes still missing of the current chunk, including the CRLF after it."""
         self._trailing = False
 
     def feed(self, data: bytes) -> bytes:
@@ -118,10 +120,10 @@ class Chunked:
             self._end(data[at:])
 
     def _chunks(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        """Every chunk that begins in `data`; where that which follows them begins."""
+        """Consume every chunk that begins in `data[at:]`; return where the rest begins."""
         size = len(data)
         if size - at > _MANY_BYTES:
-            at += _apart(data[at:], parts)
+            at += _split_many(data[at:], parts)
         match = _SIZE.match
         while at < size:
             line = match(data, at)
@@ -144,7 +146,7 @@ class Chunked:
         return at
 
     def _continue(self, data: bytes, at: int, parts: list[bytes]) -> int:
-        """Of the chunk that has begun, what is here."""
+        """Consume what has arrived of the current chunk; return where the rest begins."""
         payload = max(0, self._left - 2)
         piece = data[at : at + self._left]
         line_end = b"\r\n"[max(0, 2 - self._left) :]
@@ -160,12 +162,12 @@ class Chunked:
         self._held = line
 
     def _end(self, rest: bytes) -> None:
-        """Trailers are read and dropped."""
+        """Read and drop the trailers (RFC 9112 §7.1.2)."""
         bare = rest.startswith(b"\r\n")
         lines = b"" if bare else rest.partition(b"\r\n\r\n")[0]
         if len(lines) > TRAILER_BYTES:
             raise _Malformed
-        if not bare and len(lines) == len(rest):  # they go on
+        if not bare and len(lines) == len(rest):  # the next read continues them
             self._held = rest
             return
         if not bare and not all(_TRAILER.fullmatch(line) for line in lines.split(b"\r\n")):
@@ -174,9 +176,10 @@ class Chunked:
         self.excess = len(rest) > (2 if bare else len(lines) + 4)
 
 
-def _apart(data: bytes, parts: list[bytes]) -> int:
-    """The chunks that `data` begins with, all but the last, at a quarter of the cost; how long they
-    are. A guess, for a payload may hold what looks like a size: it is right if all lengths are."""
+def _split_many(data: bytes, parts: list[bytes]) -> int:
+    """Split off all chunks at the start of `data` except the last, at a quarter of the cost of one
+    at a time; return their length. This guesses, since a payload may contain what looks like a size
+    line: the guess is right exactly if every piece is as long as its line says."""
     pieces = _SIZES.split(b"\r\n" + data)
     lines, found = pieces[1:-2:2], pieces[2:-2:2]
     sizes = [int(line, 16) for line in lines]

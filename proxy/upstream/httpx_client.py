@@ -1,14 +1,14 @@
-"""Upstream through a proxy that the environment names, with httpx, which knows all their kinds.
+"""The upstream through a proxy that the environment names, over httpx, which knows every kind.
 
 Theory of operation
 -------------------
-Each send has an httpx client to itself, and with it a connection; the free ones stand in a stack,
-so the one that was used last, and is surely alive, is used next. Sharing one client would be less
-to write, but httpx looks through its whole pool whenever a request comes or goes, once for each
-idle connection: with 256 of them that is 50 ms a turn.
+Each send has an httpx client to itself, and with it a connection; the idle ones are a stack, so the
+one used last, and most likely alive, is used next. Sharing one client would be less code, but httpx
+walks through its whole pool whenever a request starts or ends, once for each idle connection: with
+256 of them that takes 50 ms a turn.
 
-httpx's own limits and timeouts are off, connecting aside: admission bounds what is in flight, and
-the deadlines of a turn are the turn's (`proxy.turn.run`).
+httpx's own limits and timeouts are off, except for connecting: admission bounds what is in flight,
+and the deadlines of a turn are the turn's (`proxy.turn.run`).
 """
 
 from collections import deque
@@ -18,13 +18,12 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import trio
 
-from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
 from proxy.headers import Headers
+from proxy.upstream.connection import IDLE_SECONDS
+from proxy.upstream.environment import tls_context
 from proxy.upstream.interface import Failure, UpstreamRequest
-from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
 
-_IDLE_CONNECTION_SECONDS = 55.0  # load balancers commonly drop an idle connection after 60 s
 _CLOSE_SECONDS = 1.0
 
 
@@ -59,8 +58,8 @@ class ProxiedReply:
             raise UpstreamCut(str(error) or type(error).__name__) from error
 
     async def aclose(self) -> None:
-        """httpx reads through generators that hold one another, and closing the outer one leaves
-        the inner ones open. A read that is cancelled unwinds them all."""
+        """Close, unwinding every generator that httpx reads through: closing the outer one leaves
+        the inner ones open, and a cancelled read does not."""
         with trio.CancelScope() as unwind, suppress(httpx.HTTPError):
             unwind.cancel()
             while await anext(self._chunks, b""):
@@ -69,19 +68,21 @@ class ProxiedReply:
 
 
 class ProxiedUpstream:
-    """Built by `open_proxied_upstream`."""
+    """Built by `open_proxied_upstream`. Each request has a `base_url`."""
 
-    def __init__(self, make_client: Callable[[], httpx.AsyncClient], url: str | None) -> None:
+    def __init__(self, make_client: Callable[[], httpx.AsyncClient]) -> None:
         self._make_client = make_client
-        self._free: deque[tuple[float, httpx.AsyncClient]] = deque()
-        self._url = url.rstrip("/") if url is not None else None
+        self._idle: deque[tuple[float, httpx.AsyncClient]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<ProxiedUpstream {len(self._idle)} idle>"
 
     @asynccontextmanager
     async def open(self, request: UpstreamRequest) -> AsyncIterator[ProxiedReply | Failure]:
-        """Send once. Failures before a reply come as values; closing is best effort."""
-        built = self._build(request)
-        await self._close_idle(trio.current_time() - _IDLE_CONNECTION_SECONDS)
-        client = self._free.pop()[1] if self._free else self._make_client()
+        """Send once. A failure before a reply is a value; closing is best effort."""
+        built = _build(request)
+        await self._close_idle(trio.current_time() - IDLE_SECONDS)
+        client = self._idle.pop()[1] if self._idle else self._make_client()
         try:
             try:
                 response = await client.send(built, stream=True)
@@ -95,54 +96,50 @@ class ProxiedUpstream:
                 with trio.move_on_after(_CLOSE_SECONDS, shield=True):
                     await reply.aclose()
         finally:
-            self._free.append((trio.current_time(), client))
+            self._idle.append((trio.current_time(), client))
 
     async def aclose(self) -> None:
         await self._close_idle(trio.current_time())
 
     async def _close_idle(self, since: float) -> None:
-        """Close what has stood here since then or longer."""
-        while self._free and self._free[0][0] <= since:
-            client = self._free.popleft()[1]
+        """Close the clients that have been idle since then or longer."""
+        while self._idle and self._idle[0][0] <= since:
+            client = self._idle.popleft()[1]
             with trio.move_on_after(_CLOSE_SECONDS, shield=True):
                 await client.aclose()
 
-    def _build(self, request: UpstreamRequest) -> httpx.Request:
-        base = request.base_url or self._url
-        if base is None:
-            chatgpt = any(name == b"chatgpt-account-id" for name, _ in request.headers)
-            base = CHATGPT_URL if chatgpt else OPENAI_URL
-        url = httpx.URL(base.rstrip("/") + request.path)
-        if request.query:
-            url = url.copy_with(query=request.query)
-        built = httpx.Request(
-            request.method, url, headers=list(request.headers), content=request.body
-        )
-        built.stream = _Whole(request.body or b"")
-        return built
-
 
 @asynccontextmanager
-async def open_proxied_upstream(settings: UpstreamSettings) -> AsyncIterator[ProxiedUpstream]:
-    trusted = httpx.create_ssl_context()  # 40 ms: once, for all clients
+async def open_proxied_upstream(connect_seconds: float) -> AsyncIterator[ProxiedUpstream]:
+    tls = tls_context()  # once for all clients
 
     def make_client() -> httpx.AsyncClient:
         return httpx.AsyncClient(
-            verify=trusted,
-            timeout=httpx.Timeout(None, connect=settings.connect_seconds),
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=_IDLE_CONNECTION_SECONDS),
+            verify=tls,
+            timeout=httpx.Timeout(None, connect=connect_seconds),
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=IDLE_SECONDS),
             follow_redirects=False,
         )
 
-    upstream = ProxiedUpstream(make_client, settings.url)
+    upstream = ProxiedUpstream(make_client)
     try:
         yield upstream
     finally:
         await upstream.aclose()
 
 
+def _build(request: UpstreamRequest) -> httpx.Request:
+    assert request.base_url is not None, "HttpUpstream says where a request goes"
+    url = httpx.URL(request.base_url.rstrip("/") + request.path)
+    if request.query:
+        url = url.copy_with(query=request.query)
+    built = httpx.Request(request.method, url, headers=list(request.headers), content=request.body)
+    built.stream = _Whole(request.body or b"")
+    return built
+
+
 def _failure(error: httpx.HTTPError) -> Failure:
-    """A send that brought no reply. The text names what failed, never a header or a body."""
+    """A send without a reply. The text says what failed, without any header or body."""
     how = str(error) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
         return Failure(

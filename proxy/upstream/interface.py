@@ -9,9 +9,9 @@ from proxy.headers import Headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamRequest:
-    """What goes up. `headers` are complete but for the framing; `query` is without its `?`.
+    """One request. `headers` are complete except for Host and framing; `query` has no `?`.
 
-    `base_url` is where the account that serves wants it sent; None is the configured upstream.
+    `base_url` is the own URL of the account that serves; None means the configured upstream.
     """
 
     base_url: str | None = None
@@ -25,7 +25,7 @@ class UpstreamRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """No reply: the attempt failed before one. `retriable`: another send may well succeed."""
+    """An attempt that failed before any reply. `retriable`: another send may well succeed."""
 
     status: int
     code: str
@@ -34,20 +34,20 @@ class Failure:
 
 
 class UpstreamReply(Protocol):
-    """The head of a reply, and its body a read at a time."""
+    """The head of a reply, and its body one read at a time."""
 
     status: int
     headers: Headers
     name: str
-    """Which upstream answered: its host."""
+    """The host that answered."""
 
     async def read(self) -> bytes:
-        """The next bytes; empty at the end. Raises UpstreamCut."""
+        """Return the next bytes of the body, empty at the end. Raises UpstreamCut."""
         ...
 
 
 class Upstream(Protocol):
-    """Where turns go. A reply is open for the block and closed with it, wherever it stands."""
+    """Where turns go. A reply is open for the block and closed with it, read to its end or not."""
 
     def open(
         self, request: UpstreamRequest

@@ -1,4 +1,4 @@
-"""Target, pure: a base URL as an origin to connect to, and the request target below it."""
+"""URLs of upstreams, pure: where a request goes, the origin to connect to, the request target."""
 
 import re
 from typing import Final, NamedTuple
@@ -6,7 +6,6 @@ from urllib.parse import quote, urlsplit
 
 OPENAI_URL: Final = "https://api.openai.com/v1"
 CHATGPT_URL: Final = "https://chatgpt.com/backend-api/codex"
-"""Where a request goes that carries `chatgpt-account-id`, when no URL is configured."""
 
 _PORTS: Final = (("http", 80), ("https", 443))
 _AS_IT_IS: Final = "/%:@!$&'()*+,;=~"
@@ -14,8 +13,14 @@ _VISIBLE: Final = re.compile(rb"[\x21-\x7e]+")
 _AUTHORITY: Final = re.compile(r"[\w.-]+(:\d{1,5})?|\[[\da-fA-F:.]+\](:\d{1,5})?")
 
 
+def upstream_url(own: str | None, configured: str | None, *, chatgpt: bool) -> str:
+    """The base URL of a request: the account's own one, else the configured one, else that of the
+    provider to which the credential belongs. `chatgpt`: the credential is a ChatGPT login."""
+    return own or configured or (CHATGPT_URL if chatgpt else OPENAI_URL)
+
+
 class Origin(NamedTuple):
-    """What a connection leads to."""
+    """The server that a connection leads to."""
 
     secure: bool
     host: str
@@ -23,7 +28,7 @@ class Origin(NamedTuple):
 
 
 class Base(NamedTuple):
-    """A base URL, taken apart. `host` is the header's value, `path` has no slash at its end."""
+    """A parsed base URL. `host` is the value of the Host header; `path` has no slash at its end."""
 
     url: str
     origin: Origin
@@ -31,13 +36,14 @@ class Base(NamedTuple):
     path: bytes
 
     def target(self, path: str, query: bytes) -> bytes | None:
-        """The request target; None if it could not be one line. The query is sent as it came."""
-        whole = self.path + path.encode("ascii") + (b"?" + query if query else b"")
+        """The request target (RFC 9112 §3.2.1), with the query as the client sent it; None if a
+        byte of it would break the request line."""
+        whole = (self.path + path.encode("ascii") or b"/") + (b"?" + query if query else b"")
         return whole if _VISIBLE.fullmatch(whole) else None
 
 
 def base_of(url: str) -> Base | None:
-    """None for what no request can be sent to."""
+    """Parse a base URL; None if no request can be sent there."""
     try:
         parts = urlsplit(url)
         scheme = dict(_PORTS).get(parts.scheme)

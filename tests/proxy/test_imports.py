@@ -14,9 +14,10 @@ import pytest
         "proxy.runtime",
         "proxy.process.serve",
         "proxy.cli.status",
+        "proxy.status.reachability",
     ],
 )
-def test_httpx_is_imported_only_where_it_is_used(module: str) -> None:
+def test_httpx_is_imported_only_where_a_proxy_needs_it(module: str) -> None:
     program = f"import {module}, sys; sys.exit('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
 

@@ -1,7 +1,7 @@
 """A Runtime made of fakes, and the Bench on which a test sets up clients around it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -10,7 +10,7 @@ import trio
 
 from lifecycle import Admission, Ledger, Limits
 from proxy.accounts.account import Account
-from proxy.accounts.credentials.refresh import HttpPost, Refresher
+from proxy.accounts.credentials.refresh import Refresher
 from proxy.accounts.opening import Opener
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.registry import AccountRegistry
@@ -39,8 +39,11 @@ Pairs = Sequence[tuple[str, str]]
 
 def opener() -> Opener:
     """For accounts whose tokens nobody refreshes."""
-    refresher = Refresher(HttpPost(trust_env=False))
-    return Opener(refresher=refresher, environment={}, known={}, wall=lambda: WALL)
+
+    async def post(url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
+        raise AssertionError(f"a token is refreshed at {url}")
+
+    return Opener(refresher=Refresher(post), environment={}, known={}, wall=lambda: WALL)
 
 
 class Bench:

@@ -27,8 +27,6 @@ REFRESH_SECONDS: Final = 30.0
 LAST_SECONDS: Final = 2.0
 """What a refresh under way may still take when turnlane ends."""
 MOST_FLIGHTS: Final = 256
-CONNECT_SECONDS: Final = 10.0
-ANSWER_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,38 +43,9 @@ class CredentialFailure:
 
 
 class Post(Protocol):
-    """One POST of JSON. Raises OSError when no answer came."""
+    """POST JSON to a URL; return status and body. Raises OSError when no answer came."""
 
     async def __call__(self, url: str, body: Mapping[str, str]) -> tuple[int, bytes]: ...
-
-
-class HttpPost:
-    """A client for each POST: there is one an hour, and an idle connection would be dead by then.
-
-    `trust_env` decides whether the proxies of the environment are used.
-    """
-
-    def __init__(self, *, trust_env: bool = True) -> None:
-        self._trust_env = trust_env
-
-    async def __call__(self, url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
-        import httpx  # it takes long to import, and most processes never refresh anything
-
-        timeout = httpx.Timeout(None, connect=CONNECT_SECONDS)
-        try:
-            async with (
-                httpx.AsyncClient(timeout=timeout, trust_env=self._trust_env) as client,
-                client.stream(
-                    "POST", url, json=dict(body), headers={"user-agent": "turnlane"}
-                ) as response,
-            ):
-                answer = b""
-                async for piece in response.aiter_bytes():
-                    if len(answer) <= ANSWER_BYTES:
-                        answer += piece[: ANSWER_BYTES + 1]
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ConnectionError(type(error).__name__) from error
-        return response.status_code, answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
         problem = problem_at(port)
 
     assert problem is not None
-    assert "is no turnlane" in problem
+    assert "is not a turnlane" in problem
 
 
 def test_a_turnlane_that_is_not_well_is_still_one() -> None:

@@ -1,4 +1,4 @@
-"""Launch: what a service manager passes is taken once, by the process that it was meant for."""
+"""Launch: what a service manager passes is taken once, by the process that it is meant for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 @contextmanager
 def passed(*sockets: socket.socket) -> Iterator[int]:
-    """Their descriptors in a row, from a number on that nobody else uses."""
+    """Duplicate descriptors in a row, from a number on that nothing else uses."""
     first = 700
     for offset, each in enumerate(sockets):
         os.dup2(each.fileno(), first + offset)
@@ -69,14 +69,14 @@ def test_the_first_tcp_listener_is_taken_and_the_others_are_closed(tmp_path: Pat
 @pytest.mark.parametrize(
     "environment", [variables(1, PID + 1), variables(0), {"LISTEN_PID": str(PID)}, {}]
 )
-def test_what_was_passed_to_somebody_else_is_nobodys(environment: dict[str, str]) -> None:
+def test_what_was_passed_to_another_process_is_left_alone(environment: dict[str, str]) -> None:
     kept = {key: text for key, text in environment.items() if key == "KEPT"}
 
     assert read_launch(environment, PID, first=700) == Launch()
     assert environment == kept
 
 
-def test_sockets_on_which_nobody_can_serve_are_refused(tmp_path: Path) -> None:
+def test_sockets_that_cannot_be_served_on_are_refused(tmp_path: Path) -> None:
     file = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
     with socket.socket() as quiet, passed(quiet) as first:
         os.dup2(file, first + 1)
@@ -108,5 +108,5 @@ def test_a_manager_may_have_an_abstract_name() -> None:
 
 
 @pytest.mark.parametrize("notify", [None, "/no/such/socket"])
-def test_nobody_needs_to_listen(notify: str | None) -> None:
+def test_a_manager_need_not_listen(notify: str | None) -> None:
     Launch(notify=notify).tell("READY=1")

@@ -1,11 +1,11 @@
-"""Garbage: the collector of this process is told to look less, and told to forget it again."""
+"""The cycle collector of this process, which the test puts back as it was."""
 
 import gc
 from collections.abc import Iterator
 
 import pytest
 
-from proxy.process.serve import YOUNG_OBJECTS, look_less_often
+from proxy.process.serve import YOUNG_OBJECTS, collect_less_often
 
 
 @pytest.fixture
@@ -17,10 +17,10 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_as_before")
-def test_what_is_there_is_looked_at_no_more_and_what_comes_later_seldom() -> None:
+def test_existing_objects_are_exempt_from_collection_and_new_ones_are_looked_at_seldom() -> None:
     _, *older = gc.get_threshold()
 
-    look_less_often()
+    collect_less_often()
 
     assert gc.get_freeze_count() > 0
     assert gc.get_threshold() == (YOUNG_OBJECTS, *older)

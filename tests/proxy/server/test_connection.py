@@ -15,7 +15,7 @@ from proxy.server.connection import Connection
 
 
 class Wire:
-    """Takes so many bytes at once, and the rest when it is let; None is a peer that has gone."""
+    """Take `at_once` bytes of each write, the rest when `flowing`; None: the peer has gone."""
 
     def __init__(self, at_once: int | None) -> None:
         self.at_once = at_once
@@ -39,7 +39,7 @@ class Wire:
 
 
 class Below:
-    """The protocol of a connection, as far as writing needs it."""
+    """As much of a connection's protocol as writing needs."""
 
     def __init__(self) -> None:
         self.stream: object | None = object()
@@ -64,7 +64,7 @@ async def test_a_part_of_a_body_is_one_chunk_in_one_write() -> None:
     assert wire.writes == [b"11\r\n" + b"x" * 17 + b"\r\n"]
 
 
-async def test_an_answer_that_is_gone_is_not_written() -> None:
+async def test_a_part_of_an_answer_that_has_ended_is_not_written() -> None:
     connection, below = connection_over(wire := Wire(100))
     below.stream = None
     await connection.send_chunk(b"x")
@@ -72,7 +72,7 @@ async def test_an_answer_that_is_gone_is_not_written() -> None:
     assert wire.writes == []
 
 
-async def test_what_is_held_leaves_with_what_follows() -> None:
+async def test_held_bytes_leave_with_those_that_follow() -> None:
     connection, _ = connection_over(wire := Wire(100))
     connection.hold()
     await connection.protocol_send(RawData(b"head"))
@@ -86,7 +86,7 @@ async def test_what_is_held_leaves_with_what_follows() -> None:
     assert wire.writes == [b"head1\r\nx\r\nend", b"more"]
 
 
-async def test_what_is_held_leaves_before_the_connection_is_shut() -> None:
+async def test_held_bytes_leave_before_the_connection_is_shut() -> None:
     connection, _ = connection_over(wire := Wire(100))
     connection.hold()
     await connection.protocol_send(RawData(b"head"))
@@ -95,7 +95,7 @@ async def test_what_is_held_leaves_before_the_connection_is_shut() -> None:
     assert (wire.writes, wire.shut_after) == ([b"head"], 1)
 
 
-async def test_writes_keep_their_order_behind_one_that_waits(nursery: trio.Nursery) -> None:
+async def test_writes_keep_their_order_after_one_that_waits(nursery: trio.Nursery) -> None:
     connection, _ = connection_over(wire := Wire(2))
     for data in (b"abcd", b"ef", b"gh"):
         nursery.start_soon(connection.protocol_send, RawData(data))

@@ -1,4 +1,4 @@
-"""Reading on behind a second request, in the moments that real sockets rarely meet."""
+"""Reading on after a second request, in the moments that real sockets rarely meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.server.protocol import ConnectionEnded, ReadingOn
 
 @dataclass(slots=True)
 class Below:
-    """A protocol and its wire, as far as reading on needs them."""
+    """As much of a protocol and its stream as reading on needs."""
 
     our_state: Any
     answered: bool
@@ -44,7 +44,7 @@ async def _let_go(reading: ReadingOn) -> None:
     await reading.set()
 
 
-async def test_a_request_right_behind_an_answer_waits_until_it_can_be_read(
+async def test_a_request_right_after_an_answer_waits_until_it_can_be_read(
     nursery: trio.Nursery,
 ) -> None:
     below = Below(h11.IDLE, answered=True)
@@ -58,7 +58,7 @@ async def test_a_request_right_behind_an_answer_waits_until_it_can_be_read(
     assert below.handled == []
 
 
-async def test_a_request_right_behind_the_last_answer_of_a_drain_ends_the_connection(
+async def test_a_request_right_after_the_last_answer_of_a_drain_ends_the_connection(
     nursery: trio.Nursery,
 ) -> None:
     reading = reading_on(Below(h11.DONE, answered=True))
@@ -68,7 +68,7 @@ async def test_a_request_right_behind_the_last_answer_of_a_drain_ends_the_connec
         await reading.wait()
 
 
-async def test_a_hang_up_behind_a_second_request_is_heard() -> None:
+async def test_a_hang_up_after_a_second_request_is_noticed() -> None:
     below = Below(h11.SEND_BODY, answered=False)
     below.hang_up.set()
 

@@ -1,4 +1,4 @@
-"""What leaves one connection: only a fault of ours is worth a line in the log."""
+"""What one connection raises: only our own faults are logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.testkit.runtime import Bench
 
 
 class BrokenWire:
-    """A wire that cannot even be tuned."""
+    """A stream that cannot even be tuned."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -1,6 +1,5 @@
-"""Wire: frames that any client can read, writes that end, and a side that can be shut."""
+"""Streams to clients: frames that any client can read, writes that end, a side that can be shut."""
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -14,14 +13,13 @@ from wsproto import ConnectionType
 from wsproto.connection import Connection
 from wsproto.events import TextMessage
 
-from proxy.server.listener import ACCEPT_AGAIN_SECONDS, next_stream
 from proxy.server.stream import ClientStream, text_frames
 
 STALL_SECONDS = 30.0
 
 
 def read_by_a_client(data: bytes) -> list[bytes]:
-    """The messages that wsproto finds, unmasked as only a server may send them."""
+    """Return the messages that wsproto finds, unmasked as only a server may send them."""
     client = Connection(ConnectionType.CLIENT)
     client.receive_data(data)
     messages, parts = [], []
@@ -52,11 +50,11 @@ def test_a_frame_of_any_size_is_read_as_one_message(size: int) -> None:
         (65536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
     ],
 )
-def test_a_length_is_written_as_briefly_as_the_standard_wants(size: int, head: bytes) -> None:
+def test_a_length_is_written_in_the_fewest_bytes(size: int, head: bytes) -> None:
     assert text_frames([b"x" * size]) == head + b"x" * size
 
 
-def test_no_message_is_no_byte() -> None:
+def test_no_messages_are_no_bytes() -> None:
     assert text_frames([]) == b""
 
 
@@ -69,7 +67,7 @@ def test_messages_that_go_together_are_read_one_by_one(messages: Sequence[bytes]
 
 
 class Peer:
-    """A socket and its stream: each send takes what it is told to, after so many seconds."""
+    """A socket and its stream: each send waits some seconds, then takes some bytes or fails."""
 
     def __init__(self, *sends: tuple[float, int | OSError]) -> None:
         self.sends = deque(sends)
@@ -128,19 +126,11 @@ def wired(peer: Peer) -> ClientStream:
 @pytest.mark.parametrize(
     ("sends", "rest"), [((0, 6), b""), ((0, 4), b"ef"), ((1, 0), b"abcdef")], ids=repr
 )
-def test_a_write_at_once_brings_what_was_not_taken(sends: tuple[float, int], rest: bytes) -> None:
+def test_a_write_at_once_returns_what_was_not_taken(sends: tuple[float, int], rest: bytes) -> None:
     peer = Peer(sends)
 
     assert wired(peer).write(b"abcdef") == rest
     assert peer.sent + rest == b"abcdef"
-
-
-def test_a_peer_that_is_gone_breaks_the_write_at_once() -> None:
-    gone = ConnectionResetError("gone")
-    with pytest.raises(trio.BrokenResourceError) as raised:
-        wired(Peer((0, gone))).write(b"abc")
-
-    assert raised.value.__cause__ is gone
 
 
 async def test_a_write_goes_on_until_everything_is_taken(autojump_clock: MockClock) -> None:
@@ -168,10 +158,19 @@ async def test_a_peer_that_takes_nothing_for_long_is_closed(autojump_clock: Mock
     assert peer.closed
 
 
-async def test_a_peer_that_is_gone_breaks_the_write() -> None:
+@pytest.mark.parametrize("way", ["at once", "all"])
+async def test_a_peer_that_is_gone_breaks_the_write(way: str) -> None:
     gone = ConnectionResetError("gone")
+    stream = wired(Peer((0, gone)))
+
+    async def write() -> None:
+        if way == "at once":
+            stream.write(b"abc")
+        else:
+            await stream.send_all(b"abc")
+
     with pytest.raises(trio.BrokenResourceError) as raised:
-        await wired(Peer((0, gone))).send_all(b"abc")
+        await write()
 
     assert raised.value.__cause__ is gone
 
@@ -275,31 +274,3 @@ async def test_lingering_lasts_until_the_peer_has_closed_or_long_enough(
 
     assert trio.current_time() == at
     assert peer.shut_with == [trio.socket.SHUT_WR]
-
-
-# Accepting.
-
-
-class Listener:
-    def __init__(self, *results: OSError | object) -> None:
-        self.results = deque(results)
-
-    async def accept(self) -> object:
-        await trio.lowlevel.checkpoint()
-        result = self.results.popleft()
-        if isinstance(result, OSError):
-            raise result
-        return result
-
-
-async def test_running_out_of_files_is_waited_out_and_said(
-    caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
-) -> None:
-    stream = object()
-    listener = Listener(OSError(24, "Too many open files"), OSError(24, "Too many"), stream)
-    with caplog.at_level(logging.WARNING, "proxy"):
-        accepted = await next_stream(cast(trio.SocketListener, listener))
-
-    assert accepted is stream
-    assert trio.current_time() == pytest.approx(2 * ACCEPT_AGAIN_SECONDS)
-    assert caplog.messages == ["cannot accept: Too many open files", "cannot accept: Too many"]

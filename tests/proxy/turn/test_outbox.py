@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.errors import ClientStalled
 from proxy.responses.sse import Batch
 from proxy.turn.ended import Broken, Delivered, Head
-from proxy.turn.outbox import Outbox, Taken
+from proxy.turn.outbox import Outbox, Taken, WakeOne
 
 LIMIT = 10
 STALL_SECONDS = 30.0
@@ -349,3 +349,41 @@ async def test_after_the_end_nobody_minds_how_long_it_writes(
     outbox.end(DONE)
 
     assert outbox.stalled_seconds() == 0
+
+
+# Waking one task.
+
+
+async def test_a_task_waits_until_it_is_woken_once(nursery: trio.Nursery) -> None:
+    one, woken = WakeOne(), 0
+
+    async def wait_twice() -> None:
+        nonlocal woken
+        for _ in range(2):
+            await one.wait()
+            woken += 1
+
+    one.wake()  # no task waits
+    nursery.start_soon(wait_twice)
+    await wait_all_tasks_blocked()
+    assert woken == 0
+    one.wake()
+    one.wake()
+    await wait_all_tasks_blocked()
+    assert woken == 1
+    one.wake()
+    await wait_all_tasks_blocked()
+    assert woken == 2
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_place(
+    nursery: trio.Nursery,
+) -> None:
+    one = WakeOne()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await one.wait()
+    one.wake()
+    nursery.start_soon(one.wait)
+    await wait_all_tasks_blocked()
+    one.wake()

@@ -8,11 +8,11 @@ from trio.testing import MockClock
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
-from proxy.upstream.client import HttpUpstream, open_http_upstream
+from proxy.upstream.client import POST_BYTES, HttpUpstream, JsonPost
 from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
 from proxy.upstream.url import Origin
+from tests.testkit.connections import Connecting, FakeConnection, Said, connection, whole
 from tests.testkit.cutting import cuts, pieces
-from tests.testkit.links import Connecting, FakeLink, Said, link, whole
 from tests.testkit.upstream import FakeUpstream, answer
 
 SETTINGS = UpstreamSettings(url="http://here/v1")
@@ -28,8 +28,8 @@ def request(
     return UpstreamRequest(base_url=base_url, headers=headers, query=query, body=body)
 
 
-def upstream_of(*links: FakeLink | Exception | float) -> HttpUpstream:
-    return HttpUpstream(SETTINGS, connect=Connecting(*links))
+def upstream_of(*made: FakeConnection | Exception | float) -> HttpUpstream:
+    return HttpUpstream(SETTINGS, connect=Connecting(*made))
 
 
 async def rest(reply: UpstreamReply) -> bytes:
@@ -45,34 +45,27 @@ async def send(upstream: HttpUpstream, asked: UpstreamRequest | None = None) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "headers", "origin", "line"),
+    ("headers", "origin", "line"),
     [
-        (None, [], Origin(True, "api.openai.com", 443), b"POST /v1/responses"),
+        ([], Origin(True, "api.openai.com", 443), b"POST /v1/responses"),
         (
-            None,
-            [(b"chatgpt-account-id", b"a")],
+            [(b"ChatGPT-Account-ID", b"a")],
             Origin(True, "chatgpt.com", 443),
             b"POST /backend-api/codex/responses",
         ),
-        (
-            "http://elsewhere/v2/",
-            [(b"chatgpt-account-id", b"a")],
-            Origin(False, "elsewhere", 80),
-            b"POST /v2/responses",
-        ),
     ],
 )
-async def test_a_send_goes_where_the_clients_login_belongs_unless_configured(
-    url: str | None, headers: list[tuple[bytes, bytes]], origin: Origin, line: bytes
+async def test_without_a_configured_url_a_send_goes_where_its_login_belongs(
+    headers: list[tuple[bytes, bytes]], origin: Origin, line: bytes
 ) -> None:
-    answering = link(whole(b"a"), whole(b"b"))
+    answering = connection(whole(b"a"), whole(b"b"))
     connecting = Connecting(answering)
-    upstream = HttpUpstream(UpstreamSettings(url=url), connect=connecting)
+    upstream = HttpUpstream(UpstreamSettings(), connect=connecting)
 
     assert await send(upstream, request(*headers)) == b"a"
     assert await send(upstream, request(*headers, query=b"a='1'&b=%7e")) == b"b"
     assert connecting.origins == [origin]
-    assert [(trusted is not None) for trusted in connecting.trusted] == [origin.secure]
+    assert connecting.tls == [upstream.tls()]
     assert [sent.partition(b" HTTP/1.1\r\nhost: ")[0] for sent in answering.sent] == [
         line,
         line + b"?a='1'&b=%7e",
@@ -81,12 +74,13 @@ async def test_a_send_goes_where_the_clients_login_belongs_unless_configured(
 
 
 async def test_an_accounts_own_url_goes_before_the_configured_one() -> None:
-    connecting = Connecting(link(whole(b"a")), link(whole(b"b")))
+    connecting = Connecting(connection(whole(b"a")), connection(whole(b"b")))
     upstream = HttpUpstream(SETTINGS, connect=connecting)
     await send(upstream)
 
     assert await send(upstream, request(base_url="http://there:8080")) == b"b"
     assert connecting.origins == [Origin(False, "here", 80), Origin(False, "there", 8080)]
+    assert connecting.tls == [None, None]
     upstream.close()
 
 
@@ -111,15 +105,15 @@ async def test_what_http_cannot_carry_is_not_sent(asked: UpstreamRequest) -> Non
         (OSError("refused"), 502, "upstream_unreachable", "refused"),
         (trio.BrokenResourceError(), 502, "upstream_unreachable", "BrokenResourceError"),
         (3600.0, 504, "upstream_timeout", "no connection within 10 s"),
-        (link(b""), 502, "upstream_unreachable", "without an answer"),
-        (link(b"HTTP/1.1 200", b""), 502, "upstream_unreachable", "without an answer"),
-        (link(trio.BrokenResourceError("reset")), 502, "upstream_unreachable", "reset"),
-        (link(b"", broken=True), 502, "upstream_unreachable", "without an answer"),
-        (link(b"SSH-2.0\r\n\r\n"), 502, "upstream_unreachable", "not HTTP"),
+        (connection(b""), 502, "upstream_unreachable", "without an answer"),
+        (connection(b"HTTP/1.1 200", b""), 502, "upstream_unreachable", "without an answer"),
+        (connection(trio.BrokenResourceError("reset")), 502, "upstream_unreachable", "reset"),
+        (connection(b"", broken=True), 502, "upstream_unreachable", "without an answer"),
+        (connection(b"SSH-2.0\r\n\r\n"), 502, "upstream_unreachable", "not HTTP"),
     ],
 )
-async def test_a_send_that_brings_no_reply_is_a_failure_of_its_kind(
-    made: FakeLink | Exception | float,
+async def test_a_send_without_a_reply_is_a_failure_of_its_kind(
+    made: FakeConnection | Exception | float,
     status: int,
     code: str,
     words: str,
@@ -130,11 +124,11 @@ async def test_a_send_that_brings_no_reply_is_a_failure_of_its_kind(
     assert isinstance(failure, Failure)
     assert (failure.status, failure.code, failure.retriable) == (status, code, True)
     assert words in failure.message
-    assert not isinstance(made, FakeLink) or made.closed
+    assert not isinstance(made, FakeConnection) or made.closed
 
 
 async def test_an_answer_to_half_a_request_counts_and_ends_its_connection() -> None:
-    one = link(whole(b"too much"), broken=True)
+    one = connection(whole(b"too much"), broken=True)
 
     assert await send(upstream_of(one)) == b"too much"
     assert one.closed
@@ -147,7 +141,7 @@ def test_any_cutting_of_an_answer_reads_alike_and_keeps_the_connection(at: set[i
         + CHUNKED
         + b"5\r\nhello\r\n7;x=y\r\n, world\r\n0\r\nx-sum: 1\r\n\r\n"
     )
-    upstream = upstream_of(one := link(*pieces(stream, at), whole(b"again")))
+    upstream = upstream_of(one := connection(*pieces(stream, at), whole(b"again")))
 
     async def twice() -> list[bytes | Failure]:
         return [await send(upstream), await send(upstream)]
@@ -159,7 +153,7 @@ def test_any_cutting_of_an_answer_reads_alike_and_keeps_the_connection(at: set[i
 @given(cuts, st.integers(min_value=1, max_value=27))
 def test_an_answer_that_is_cut_short_is_never_whole(at: set[int], missing: int) -> None:
     stream = CHUNKED + b"5\r\nhello\r\n7\r\n, world\r\n0\r\n\r\n"
-    upstream = upstream_of(one := link(*pieces(stream[:-missing], at), b""))
+    upstream = upstream_of(one := connection(*pieces(stream[:-missing], at), b""))
 
     async def cut() -> None:
         with pytest.raises(UpstreamCut):
@@ -172,7 +166,7 @@ def test_an_answer_that_is_cut_short_is_never_whole(at: set[int], missing: int) 
 
 async def test_one_read_of_the_socket_is_one_read_of_the_reply() -> None:
     chunks = b"".join(b"2\r\n%02d\r\n" % number for number in range(50))
-    upstream = upstream_of(link(CHUNKED + chunks, chunks + b"0\r\n\r\n"))
+    upstream = upstream_of(connection(CHUNKED + chunks, chunks + b"0\r\n\r\n"))
 
     async with upstream.open(request()) as reply:
         assert not isinstance(reply, Failure)
@@ -191,7 +185,7 @@ async def test_one_read_of_the_socket_is_one_read_of_the_reply() -> None:
     ],
 )
 async def test_a_connection_in_doubt_is_not_used_again(said: list[Said]) -> None:
-    upstream = upstream_of(one := link(*said), link(whole(b"again")))
+    upstream = upstream_of(one := connection(*said), connection(whole(b"again")))
 
     assert [await send(upstream), await send(upstream)] == [b"hello", b"again"]
     assert one.closed
@@ -199,7 +193,7 @@ async def test_a_connection_in_doubt_is_not_used_again(said: list[Said]) -> None
 
 
 async def test_a_reply_that_is_left_early_takes_its_connection_along() -> None:
-    upstream = upstream_of(one := link(CHUNKED, b"5\r\nhello\r\n"))
+    upstream = upstream_of(one := connection(CHUNKED, b"5\r\nhello\r\n"))
     async with upstream.open(request()) as reply:
         assert not isinstance(reply, Failure)
         assert await reply.read() == b"hello"
@@ -207,8 +201,8 @@ async def test_a_reply_that_is_left_early_takes_its_connection_along() -> None:
     assert one.closed
 
 
-async def test_a_body_nobody_read_takes_its_connection_along() -> None:
-    upstream = upstream_of(one := link(whole(b"hello")))
+async def test_a_body_that_is_not_read_takes_its_connection_along() -> None:
+    upstream = upstream_of(one := connection(whole(b"hello")))
     async with upstream.open(request()):
         pass
 
@@ -219,7 +213,7 @@ async def test_a_body_nobody_read_takes_its_connection_along() -> None:
 async def test_a_cancelled_send_closes_its_connection(
     said: list[Said], autojump_clock: MockClock
 ) -> None:
-    upstream = upstream_of(one := link(*said, trio.Event()))
+    upstream = upstream_of(one := connection(*said, trio.Event()))
     with trio.move_on_after(1) as scope:
         await send(upstream)
 
@@ -228,7 +222,7 @@ async def test_a_cancelled_send_closes_its_connection(
 
 
 async def test_what_came_before_a_broken_chunk_is_read_before_the_cut() -> None:
-    upstream = upstream_of(one := link(CHUNKED + b"5\r\nhello\r\nxyz\r\n"))
+    upstream = upstream_of(one := connection(CHUNKED + b"5\r\nhello\r\nxyz\r\n"))
     async with upstream.open(request()) as reply:
         assert not isinstance(reply, Failure)
         assert await reply.read() == b"hello"
@@ -239,7 +233,7 @@ async def test_what_came_before_a_broken_chunk_is_read_before_the_cut() -> None:
 
 
 async def test_a_body_that_breaks_is_cut() -> None:
-    upstream = upstream_of(one := link(CHUNKED, trio.BrokenResourceError("reset")))
+    upstream = upstream_of(one := connection(CHUNKED, trio.BrokenResourceError("reset")))
     with pytest.raises(UpstreamCut, match="reset"):
         await send(upstream)
 
@@ -247,7 +241,7 @@ async def test_a_body_that_breaks_is_cut() -> None:
 
 
 async def test_sends_that_follow_each_other_share_a_connection_and_others_do_not() -> None:
-    one, two = link(whole(b"a"), whole(b"b")), link(whole(b"c"))
+    one, two = connection(whole(b"a"), whole(b"b")), connection(whole(b"c"))
     upstream = upstream_of(one, two)
 
     assert await send(upstream) == b"a"
@@ -260,7 +254,7 @@ async def test_sends_that_follow_each_other_share_a_connection_and_others_do_not
 
 
 async def test_a_connection_that_died_while_idle_costs_no_send(autojump_clock: MockClock) -> None:
-    one, two = link(whole(b"a")), link(whole(b"b"))
+    one, two = connection(whole(b"a")), connection(whole(b"b"))
     upstream = upstream_of(one, two)
     await send(upstream)
     one.quiet = False
@@ -270,22 +264,70 @@ async def test_a_connection_that_died_while_idle_costs_no_send(autojump_clock: M
     upstream.close()
 
 
-async def test_what_has_a_proxy_is_sent_another_way() -> None:
+async def test_an_origin_with_a_proxy_is_sent_to_through_it() -> None:
     other = FakeUpstream()
     other.will(answer())
     upstream = HttpUpstream(
         SETTINGS,
-        connect=Connecting(link(whole(b"direct"))),
+        connect=Connecting(connection(whole(b"direct"))),
         proxied=other,
-        is_proxied=lambda base: base.origin.host == "there",
+        has_proxy=lambda base: base.origin.host == "there",
     )
 
     assert await send(upstream) == b"direct"
-    await send(upstream, request(base_url="http://there"))
-    assert len(other.sent) == 1
+    await send(upstream, request((b"chatgpt-account-id", b"a"), base_url="http://there"))
+    assert [sent.request.base_url for sent in other.sent] == ["http://there"]
     upstream.close()
 
 
-async def test_closing_the_upstream_closes_what_stands_free() -> None:
-    async with open_http_upstream(SETTINGS) as upstream:
-        assert isinstance(upstream, HttpUpstream)
+async def test_closing_the_upstream_closes_idle_connections() -> None:
+    upstream = upstream_of(one := connection(whole(b"a")))
+    await send(upstream)
+    assert not one.closed
+    upstream.close()
+
+    assert one.closed
+
+
+# POSTs of JSON.
+
+
+URL = "http://auth/oauth/token"
+
+
+async def test_a_post_sends_json_returns_status_and_body_and_keeps_no_connection() -> None:
+    one = connection(b"HTTP/1.1 401 No\r\ncontent-length: 2\r\n\r\n{}")
+    upstream = upstream_of(one)
+
+    assert await JsonPost(upstream)(URL + "?a=1", {"b": "2"}) == (401, b"{}")
+    head, _, body = one.sent[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /oauth/token?a=1 HTTP/1.1\r\nhost: auth\r\n")
+    assert {b"content-type: application/json", b"connection: close"} <= set(head.splitlines())
+    assert body == b'{"b":"2"}'
+    upstream.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "made", "code"),
+    [
+        (URL, connection(b""), "upstream_unreachable"),
+        (URL, OSError("refused by secret"), "upstream_unreachable"),
+        (URL, connection(CHUNKED, b""), "upstream_cut"),
+        ("no url", OSError(), "upstream_unusable"),
+    ],
+    ids=repr,
+)
+async def test_a_post_without_an_answer_is_an_os_error_that_tells_no_secret(
+    url: str, made: FakeConnection | OSError, code: str
+) -> None:
+    with pytest.raises(OSError, match=rf"^{code}$"):
+        await JsonPost(upstream_of(made))(url, {"token": "secret"})
+
+
+async def test_an_endless_answer_to_a_post_does_not_fill_the_memory() -> None:
+    endless = connection(b"HTTP/1.1 200 OK\r\n\r\n", *([bytes(POST_BYTES // 2)] * 3))
+
+    status, body = await JsonPost(upstream_of(endless))(URL, {})
+
+    assert (status, len(body)) == (200, POST_BYTES)
+    assert endless.closed

@@ -50,7 +50,7 @@ def test_chunks_are_read_as_h11_reads_them(made: tuple[bytes, bytes], at: set[in
 
 
 @given(chunked_bodies(), cuts, st.integers(min_value=1, max_value=12))
-def test_chunks_that_end_early_are_no_end(
+def test_chunks_that_end_early_do_not_end_the_body(
     made: tuple[bytes, bytes], at: set[int], missing: int
 ) -> None:
     body, written = made
@@ -64,7 +64,7 @@ def test_chunks_that_end_early_are_no_end(
 
 
 @given(chunked_bodies(), cuts)
-def test_what_comes_behind_the_last_chunk_is_no_part_of_it(
+def test_bytes_after_the_last_chunk_are_not_part_of_the_body(
     made: tuple[bytes, bytes], at: set[int]
 ) -> None:
     body, written = made
@@ -122,7 +122,7 @@ def test_many_chunks_in_one_read_come_out_whole_whatever_they_hold(part: bytes, 
     assert (framing.done, framing.excess, framing.error) == (True, False, None)
 
 
-def test_many_chunks_behind_the_end_are_no_part_of_it() -> None:
+def test_many_chunks_after_the_end_are_not_part_of_the_body() -> None:
     framing = Chunked()
 
     assert framing.feed(b"2\r\nab\r\n0\r\n\r\n" + b"2\r\ncd\r\n" * 1000) == b"ab"
@@ -137,11 +137,11 @@ def test_what_comes_before_chunks_that_cannot_be_read_is_still_good() -> None:
 
 
 @given(st.binary(max_size=60), cuts, st.binary(max_size=3))
-def test_a_body_with_a_length_ends_there(body: bytes, at: set[int], behind: bytes) -> None:
+def test_a_body_with_a_length_ends_there(body: bytes, at: set[int], after: bytes) -> None:
     framing = Sized(len(body))
 
-    assert read(framing, pieces(body + behind, at)) == body
-    assert (framing.done, framing.excess) == (True, bool(behind))
+    assert read(framing, pieces(body + after, at)) == body
+    assert (framing.done, framing.excess) == (True, bool(after))
     framing.eof()
 
 

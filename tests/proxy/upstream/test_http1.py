@@ -1,4 +1,4 @@
-"""HTTP/1.1 as a client: requests that h11 reads as meant, responses read as h11 reads them."""
+"""HTTP/1.1 as a client: h11 reads requests as they were meant, and responses as we read them."""
 
 import h11
 import pytest
@@ -150,7 +150,7 @@ def test_a_head_that_can_be_read_in_two_ways_is_not_read(head: bytes) -> None:
         response_head(head + b"\r\n\r\n", "POST")
 
 
-def test_an_interim_answer_is_none() -> None:
+def test_an_interim_answer_is_skipped() -> None:
     assert response_head(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n", "POST") is None
 
 
@@ -168,9 +168,9 @@ def test_a_head_ends_at_an_empty_line(data: bytes, end: int) -> None:
     assert end_of_head(data) == end
 
 
-@pytest.mark.parametrize("behind", [b"", b"\r\n\r\n"])
-def test_a_head_has_a_limit(behind: bytes) -> None:
+@pytest.mark.parametrize("after", [b"", b"\r\n\r\n"])
+def test_a_head_has_a_limit(after: bytes) -> None:
     whole = b"HTTP/1.1 200 OK\r\nx: "
     assert end_of_head(whole + bytes(HEAD_BYTES - len(whole) - 4) + b"\r\n\r\n") == HEAD_BYTES
     with pytest.raises(UpstreamCut):
-        end_of_head(whole + bytes(HEAD_BYTES) + behind)
+        end_of_head(whole + bytes(HEAD_BYTES) + after)

@@ -2,7 +2,23 @@
 
 import pytest
 
-from proxy.upstream.url import Origin, base_of
+from proxy.upstream.url import CHATGPT_URL, OPENAI_URL, Origin, base_of, upstream_url
+
+
+@pytest.mark.parametrize(
+    ("own", "configured", "chatgpt", "url"),
+    [
+        (None, None, False, OPENAI_URL),
+        (None, None, True, CHATGPT_URL),
+        (None, "http://all", True, "http://all"),
+        ("http://one", "http://all", False, "http://one"),
+        ("http://one", None, True, "http://one"),
+    ],
+)
+def test_a_request_goes_to_the_accounts_url_then_the_configured_one_then_its_provider(
+    own: str | None, configured: str | None, chatgpt: bool, url: str
+) -> None:
+    assert upstream_url(own, configured, chatgpt=chatgpt) == url
 
 
 @pytest.mark.parametrize(
@@ -44,7 +60,7 @@ def test_a_base_url_is_an_origin_and_a_path(
         "http://" + "\u00fc" * 80,
     ],
 )
-def test_what_no_request_can_be_sent_to_is_none(url: str) -> None:
+def test_a_url_that_no_request_can_be_sent_to_is_none(url: str) -> None:
     assert base_of(url) is None
 
 
@@ -55,6 +71,13 @@ def test_a_query_goes_up_byte_for_byte(query: bytes) -> None:
     assert base is not None
     whole = b"/v1/responses" + (b"?" + query if query else b"")
     assert base.target("/responses", query) == whole
+
+
+def test_the_target_of_a_url_without_a_path_is_a_slash() -> None:
+    base = base_of("http://here/")
+
+    assert base is not None
+    assert (base.target("", b""), base.target("", b"a")) == (b"/", b"/?a")
 
 
 @pytest.mark.parametrize("query", [b"a b", b"a\r\nx: y", b"\x80", b"\0"])

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Awaitable, Callable
 
-import h11
 import pytest
 import trio
 import trio.testing
 
 from proxy.accounts.credentials.auth_json import Renewal
 from proxy.accounts.credentials.refresh import (
-    ANSWER_BYTES,
     LAST_SECONDS,
     MOST_FLIGHTS,
     CredentialFailure,
-    HttpPost,
     Refresher,
     judge,
 )
@@ -149,80 +144,3 @@ async def test_the_end_of_the_service_leaves_nobody_waiting(
     assert flights[0].outcome == CredentialFailure(final=True, message="kept")
     assert isinstance(after.outcome, CredentialFailure)
     assert not after.outcome.final
-
-
-Handler = Callable[[trio.SocketStream], Awaitable[None]]
-
-
-async def post_to(handler: Handler) -> tuple[int, bytes] | OSError:
-    """POST over a real socket to such a server. An exception would leave the nursery as a group."""
-    with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            listeners = await nursery.start(trio.serve_tcp, handler, 0)
-            port = listeners[0].socket.getsockname()[1]
-            try:
-                return await HttpPost()(f"http://127.0.0.1:{port}/oauth/token", {"a": "1"})
-            except OSError as error:
-                return error
-            finally:
-                nursery.cancel_scope.cancel()
-    raise AssertionError("unreachable")
-
-
-async def read_request(stream: trio.SocketStream) -> tuple[h11.Request, bytes]:
-    peer = h11.Connection(h11.SERVER)
-    body = b""
-    request: h11.Request | None = None
-    while True:
-        event = peer.next_event()
-        if event is h11.NEED_DATA:
-            peer.receive_data(await stream.receive_some())
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-        else:
-            assert request is not None
-            return request, body
-
-
-async def test_a_post_is_json_and_brings_status_and_body() -> None:
-    seen: list[tuple[h11.Request, bytes]] = []
-
-    async def answer(stream: trio.SocketStream) -> None:
-        seen.append(await read_request(stream))
-        await stream.send_all(b"HTTP/1.1 401 No\r\ncontent-length: 2\r\n\r\n{}")
-
-    assert await post_to(answer) == (401, b"{}")
-    ((request, body),) = seen
-    headers = dict(request.headers.raw_items())
-    assert (request.method, request.target) == (b"POST", b"/oauth/token")
-    assert json.loads(body) == {"a": "1"}
-    assert {k.lower(): v for k, v in headers.items()}[b"content-type"] == b"application/json"
-
-
-async def test_no_answer_is_an_os_error_that_tells_no_secret() -> None:
-    async def hang_up(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        await stream.aclose()
-
-    error = await post_to(hang_up)
-
-    assert str(error) == "RemoteProtocolError"
-    with pytest.raises(OSError, match=r"^[A-Za-z]+$"):
-        await HttpPost()("no url", {})
-
-
-async def test_an_endless_answer_does_not_fill_the_memory() -> None:
-    async def answer(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        size = 3 * ANSWER_BYTES
-        await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size)
-        await stream.send_all(b"x" * size)
-
-    answered = await post_to(answer)
-
-    assert isinstance(answered, tuple)
-    status, body = answered
-    assert status == 200
-    assert len(body) <= 2 * ANSWER_BYTES + 1

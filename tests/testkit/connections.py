@@ -1,4 +1,4 @@
-"""Fake links to an upstream: each plays what the upstream says, and remembers what it was sent."""
+"""Fake connections to an upstream: each plays what an upstream says and notes what was sent."""
 
 import ssl
 from collections import deque
@@ -10,11 +10,11 @@ import trio
 from proxy.upstream.url import Origin
 
 Said = bytes | Exception | trio.Event
-"""What one read brings: bytes, the end (none), an error; or a gate to wait at first."""
+"""What one read returns: bytes, the end (empty), an error; or a gate to wait at first."""
 
 
 @dataclass(slots=True)
-class FakeLink:
+class FakeConnection:
     said: deque[Said]
     broken: bool = False
     """Writes fail."""
@@ -47,30 +47,30 @@ class FakeLink:
         self.closed = True
 
 
-def link(*said: Said, broken: bool = False) -> FakeLink:
-    return FakeLink(deque(said), broken)
+def connection(*said: Said, broken: bool = False) -> FakeConnection:
+    return FakeConnection(deque(said), broken)
 
 
 class Connecting:
-    """Hands out links in order; an error among them is raised."""
+    """Hand out connections in order; raise an error among them, or wait for a number of seconds."""
 
-    def __init__(self, *links: FakeLink | Exception | float) -> None:
-        self._links = deque(links)
+    def __init__(self, *made: FakeConnection | Exception | float) -> None:
+        self._made = deque(made)
         self.origins: list[Origin] = []
-        self.trusted: list[ssl.SSLContext | None] = []
+        self.tls: list[ssl.SSLContext | None] = []
 
-    async def __call__(self, origin: Origin, trusted: ssl.SSLContext | None) -> FakeLink:
+    async def __call__(self, origin: Origin, tls: ssl.SSLContext | None) -> FakeConnection:
         await trio.lowlevel.checkpoint()
         self.origins.append(origin)
-        self.trusted.append(trusted)
-        match self._links.popleft():
-            case FakeLink() as link:
-                return link
+        self.tls.append(tls)
+        match self._made.popleft():
+            case FakeConnection() as found:
+                return found
             case Exception() as error:
                 raise error
             case seconds:
                 await trio.sleep(seconds)
-                raise AssertionError("nobody waits for so long")
+                raise AssertionError("connecting has a deadline")
 
 
 def whole(body: bytes, *headers: bytes) -> bytes:
