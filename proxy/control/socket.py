@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from proxy.responses.rawjson import UNREADABLE
-from proxy.server.listener import next_stream
+from proxy.server.stream import next_stream
 
 logger = logging.getLogger(__name__)
 

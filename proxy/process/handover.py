@@ -36,7 +36,7 @@ import trio
 
 from proxy.control.socket import bind_unix
 from proxy.responses.rawjson import UNREADABLE
-from proxy.server.listener import next_stream
+from proxy.server.stream import next_stream
 
 HANDOVER_NAME: Final = "handover.sock"
 MESSAGE_BYTES: Final = 8192

@@ -1,7 +1,6 @@
 """Listening: the socket on which clients arrive, bound here or inherited."""
 
 import errno
-import logging
 import socket
 from dataclasses import replace
 from typing import Final
@@ -11,8 +10,6 @@ import trio
 from proxy.config.load import Config
 from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
-
-logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 """While one process hands over to the next, connections wait here."""
@@ -68,16 +65,3 @@ def url(listening: trio.socket.SocketType) -> str:
     """Return the base URL of `listening`, without a path."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-ACCEPT_AGAIN_SECONDS: Final = 0.1
-
-
-async def next_stream(listener: trio.SocketListener) -> trio.SocketStream:
-    """Return the next connection. Retry when accepting fails, as when no file is left to open."""
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as error:
-            logger.warning("cannot accept: %s", error.strerror)
-            await trio.sleep(ACCEPT_AGAIN_SECONDS)

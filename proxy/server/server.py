@@ -20,9 +20,8 @@ from hypercorn.trio.worker_context import WorkerContext
 from proxy.ingress.app import App
 from proxy.runtime import Runtime
 from proxy.server.connection import Connection
-from proxy.server.listener import next_stream
 from proxy.server.protocol import ConnectionEnded
-from proxy.server.stream import ClientStream
+from proxy.server.stream import ClientStream, next_stream
 
 logger = logging.getLogger(__name__)
 

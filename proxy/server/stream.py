@@ -1,4 +1,4 @@
-"""Accepted streams, with every write to a client bounded; and text frames as bytes."""
+"""Accept streams, bound every write to a client, and turn text frames into bytes."""
 
 import logging
 import os
@@ -11,10 +11,21 @@ import trio
 
 logger = logging.getLogger(__name__)
 DROPPED_BYTES: Final = 65536
+ACCEPT_AGAIN_SECONDS: Final = 0.1
 _TEXT: Final = 0x81  # final frame, opcode 1 (RFC 6455, section 5.2); a server does not mask
 _SHORT: Final = tuple(bytes((_TEXT, size)) for size in range(126))
 _MEDIUM: Final = struct.Struct(">BBH").pack
 _LONG: Final = struct.Struct(">BBQ").pack
+
+
+async def next_stream(listener: trio.SocketListener) -> trio.SocketStream:
+    """Return the next connection. Retry when accepting fails, as when no file is left to open."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as error:
+            logger.warning("cannot accept: %s", error.strerror)
+            await trio.sleep(ACCEPT_AGAIN_SECONDS)
 
 
 class ClientStream:

@@ -15,14 +15,13 @@ from proxy.config.load import Config
 from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
 from proxy.server.listener import (
-    ACCEPT_AGAIN_SECONDS,
     adopt,
     fits,
     listen,
     moved_to,
-    next_stream,
     url,
 )
+from proxy.server.stream import ACCEPT_AGAIN_SECONDS, next_stream
 
 HOST = "127.0.0.1"
 

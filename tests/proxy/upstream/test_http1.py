@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import UpstreamCut
-from proxy.upstream.framing import Chunked, Sized, ToTheEnd
-from proxy.upstream.http1 import HEAD_BYTES, end_of_head, request_head, response_head
+from proxy.upstream.http1 import (
+    HEAD_BYTES,
+    Chunked,
+    Sized,
+    ToTheEnd,
+    end_of_head,
+    request_head,
+    response_head,
+)
 
 NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_-]{0,8}", fullmatch=True).map(str.encode)
 VALUES = st.from_regex(rb"([!-~\x80-\xff]([ \t!-~]{0,8}[!-~])?)?", fullmatch=True)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.upstream.framing import TRAILER_BYTES, Chunked, Framing, Sized, ToTheEnd
+from proxy.upstream.http1 import TRAILER_BYTES, Chunked, Framing, Sized, ToTheEnd
 from tests.testkit.cutting import cuts, pieces
 
 SIZES = st.sampled_from(["%x", "%X", "%04x", "%x ", '%x;name="a;b"'])
