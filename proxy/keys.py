@@ -6,7 +6,6 @@ passwords, which people choose.
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import msgspec
 
 from lifecycle import PrincipalId
 from proxy.errors import ConfigError
+from proxy.files import replace_file
 
 PREFIX: Final = "tl_"
 KEYS_NAME: Final = "keys.json"
@@ -100,19 +100,10 @@ class KeyRing:
 
     def _keep(self, keys: dict[str, Key]) -> None:
         """First the file, then the memory: what took effect is what a restart will find."""
-        self._write(list(keys.values()))
-        self._keys = keys
-
-    def _write(self, keys: list[Key]) -> None:
-        """Atomic, 0600 from its first byte."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(f".{os.getpid()}")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(keys)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        written = msgspec.json.encode(list(keys.values()))
+        replace_file(self._path, msgspec.json.format(written))
+        self._keys = keys
 
 
 def _hash(secret: str) -> str:

@@ -24,6 +24,7 @@ LAYERS: Final = (
     "proxy.errors",
     "proxy.refusal",
     "proxy.headers",
+    "proxy.files",
     "proxy.keys",
     "proxy.responses",
     "proxy.accounts",

@@ -10,10 +10,11 @@ from typing import Final
 
 import msgspec
 
-from proxy.accounts.credentials.auth_file import beside, replace_file
+from proxy.accounts.credentials.auth_file import lock_path
 from proxy.accounts.spec import NAME, AccountSpec, with_paths
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
+from proxy.files import replace_file
 from proxy.responses.rawjson import UNREADABLE
 
 BOOK_NAME: Final = "accounts.json"
@@ -67,7 +68,7 @@ class AccountRegistry:
             return False
         for path in own:
             path.unlink(missing_ok=True)
-            beside(path).unlink(missing_ok=True)
+            lock_path(path).unlink(missing_ok=True)
         return True
 
     def owns(self, path: Path) -> bool:

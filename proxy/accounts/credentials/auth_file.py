@@ -7,10 +7,9 @@ All here is short and synchronous: the file has 4 kB, and a refresh is rare. A t
 checkpoint between a token that works once and the file that has to keep its successor.
 """
 
-import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple
 import trio
 
 from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal, read_login, rewritten
+from proxy.files import lock_file, replace_file, try_lock
 
 MOST_BYTES: Final = 2**20
 """An auth.json beyond this is none."""
@@ -76,21 +76,16 @@ async def read_settled(path: Path) -> Copy:
 
 @asynccontextmanager
 async def locked_beside(path: Path) -> AsyncIterator[None]:
-    """Hold the lock beside the file that the path leads to; waits for it. Raises OSError."""
-    lock = os.open(beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            if _try_lock(lock):
-                break
+    """Wait for the lock beside the file that the path leads to, and hold it. Raises OSError."""
+    with lock_file(lock_path(path)) as lock:
+        while not try_lock(lock):  # noqa: ASYNC110  no event tells of another process
             await trio.sleep(RETRY_SECONDS)
         yield
-    finally:
-        os.close(lock)
 
 
-def beside(path: Path) -> Path:
+def lock_path(path: Path) -> Path:
     """The lock of the file that the path leads to."""
-    target = _target(path)
+    target = Path(os.path.realpath(path))
     return target.with_name(target.name + LOCK_SUFFIX)
 
 
@@ -118,27 +113,6 @@ def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
     source = now.data if isinstance(now.login, Login) else before.data
     replace_file(path, rewritten(source, renewal, wall))
     return read(path)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """In one step, 0600 from the first byte, the owner kept. A link stays, its target goes."""
-    target = _target(path)
-    owner = target.stat() if target.exists() else None
-    fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if owner is not None and owner.st_uid != os.geteuid():
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
 
 
 def check_login(path: Path) -> Copy:
@@ -170,17 +144,5 @@ def login_copy(path_from: Path, path_to: Path) -> None:
     replace_file(path_to, found.data)
 
 
-def _target(path: Path) -> Path:
-    return Path(os.path.realpath(path))
-
-
 def _stamp(found: os.stat_result) -> Stamp:
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

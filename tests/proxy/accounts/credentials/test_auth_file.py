@@ -19,6 +19,7 @@ from proxy.accounts.credentials.auth_file import (
 )
 from proxy.accounts.credentials.auth_file import stamp as stamp_of
 from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal
+from proxy.files import beside
 from tests.proxy.accounts.kit import WALL, access, document, identity, load, write
 
 RENEWAL = Renewal(access_token=access(2), refresh_token="r1")
@@ -129,7 +130,7 @@ def test_bytes_that_are_nobodys_are_replaced_by_the_file_as_it_was(path: Path) -
 
 def test_a_write_that_fails_leaves_the_file_and_nothing_beside_it(path: Path) -> None:
     before = read(path)
-    in_the_way = path.with_name(f"{path.name}.{os.getpid()}.new")
+    in_the_way = beside(path)
     in_the_way.mkdir()
     with pytest.raises(OSError):  # noqa: PT011  whichever the system says
         write_back(path, before, RENEWAL, WALL)
