@@ -2,7 +2,6 @@
 
 import stat
 from collections.abc import Collection
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,18 @@ from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import AccountRequest
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.opening import ManagedAccounts
-from proxy.accounts.persistence import open_shelf
+from proxy.accounts.persistence import remember, statements
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountRegistry
 from proxy.accounts.route import Move, MoveReason, Route, RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
 from proxy.control.accounts import about_accounts
+from proxy.database import open_database
 from proxy.errors import ConfigError
 from tests.proxy.accounts.kit import access, document, identity, write
 from tests.testkit.accounts import account
+from tests.testkit.home import remembered
 from tests.testkit.runtime import WALL, opener
 
 KEY = "sk-secret-one"
@@ -153,10 +154,10 @@ def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
     add(those)
     before = generation(those)
     ask(those, "remove", name="work")
-    with closing(open_shelf(home)) as shelf:
-        shelf.write([], [(WORK, PersistedHealth(plan="pro"))])
-        those.pool.scribe.flush(shelf)
-        kept = shelf.lasting()
+    with open_database(home) as database:
+        remember(home, database)
+        database.execute(statements([], [(WORK, PersistedHealth(plan="pro"))]))
+    kept = remembered(home, those.pool.scribe).accounts
     again = add(those)
 
     assert (before, kept) == (8, {})

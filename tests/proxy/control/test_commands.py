@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import trio
 from trio.testing import MockClock
 
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
-from proxy.accounts.persistence import open_shelf
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.route import RoutingSettings
@@ -32,6 +31,7 @@ from proxy.keys import KeyRing
 from proxy.runtime import Runtime
 from tests.proxy.ingress.runtimes import WALL, runtime
 from tests.testkit.accounts import account
+from tests.testkit.home import remembered
 from tests.testkit.upstream import JSON, FakeUpstream, Script
 
 ROOT = RootId("ab" * 16)
@@ -234,8 +234,7 @@ def test_where_none_runs_accounts_are_changed_and_remembered_all_the_same(tmp_pa
     asked("add", name="work", secret="sk-secret-third")
 
     assert (paused, moved) == ("paused", True)
-    with closing(open_shelf(home)) as shelf:
-        known = shelf.lasting()[AccountId("work")]
+    known = remembered(home).accounts[AccountId("work")]
     assert (known.generation, known.paused) == (1, False)
 
 
