@@ -16,8 +16,7 @@ from types import MappingProxyType
 
 from lifecycle import Ask, RootId
 from proxy.database import Database, Statement
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.store import newest_of, prepare, statements
 from proxy.journal.summary import HOUR_SECONDS, MOST_RECORDS
 from proxy.refusal import Reason

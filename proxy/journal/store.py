@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from proxy.accounts.route import Move
 from proxy.database import DATABASE_NAME, Database, Row, Statement, naming, read
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
 
 MOST_ROWS: Final = 200_000

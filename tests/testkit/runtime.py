@@ -19,8 +19,7 @@ from proxy.config.load import Config
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.ingress.app import App
 from proxy.journal.journal import Journal
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.keys import KeyRing
 from proxy.runtime import Runtime
 from tests.testkit.asgi import Client, HttpClient, SocketClient

@@ -18,7 +18,7 @@ from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.proxy.accounts.kit import (
     REUSED,
     AuthServer,

@@ -18,8 +18,7 @@ from proxy.cli.main import app
 from proxy.config.load import load
 from proxy.database import DATABASE_NAME
 from proxy.home.lock import locked
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.responses.events import TokenUsage

@@ -14,8 +14,7 @@ from proxy.codex.files import Disk
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
 from proxy.database import DATABASE_NAME
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 from tests.proxy.codex.test_processes import FakeProcess
 from tests.testkit.home import journal

@@ -26,7 +26,7 @@ from proxy.control.commands import about_keys, answer
 from proxy.control.offline import ask_about_accounts, ask_about_keys
 from proxy.errors import ConfigError
 from proxy.home.lock import CONTROL_NAME, locked
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from proxy.keys import KeyRing
 from proxy.runtime import Runtime
 from tests.proxy.ingress.runtimes import WALL, runtime

@@ -10,8 +10,7 @@ import pytest
 from proxy.control.history import past_of, past_on_disk
 from proxy.database import DATABASE_NAME
 from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.summary import LastHour, Past
 from tests.proxy.status.kit import answering
 from tests.testkit.home import journal

@@ -23,8 +23,7 @@ from proxy.journal.journal import (
     Journal,
     open_journal,
 )
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.store import newest
 from proxy.journal.summary import HOUR_SECONDS
 from proxy.refusal import Reason

@@ -9,8 +9,7 @@ import pytest
 
 from proxy.database import DATABASE_NAME, Database, open_database
 from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.store import (
     MOST_DAYS,
     MOST_ROWS,
