@@ -32,7 +32,7 @@ class Runtime:
     journal: Journal
     keys: KeyRing
     accounts: AccountPool
-    book: AccountRegistry
+    registry: AccountRegistry
     opener: Opener
     database: Database | None = None
     wall: Callable[[], float] = time.time
@@ -63,7 +63,7 @@ async def open_runtime(config: Config, *, rehearsal: bool = False) -> AsyncItera
                 journal=journal,
                 keys=keys,
                 accounts=accounts.pool,
-                book=accounts.book,
+                registry=accounts.registry,
                 opener=accounts.opener,
                 database=database,
             )

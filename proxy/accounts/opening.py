@@ -160,7 +160,7 @@ class ManagedAccounts:
     command."""
 
     pool: AccountPool
-    book: AccountRegistry
+    registry: AccountRegistry
     opener: Opener
     configured: Collection[AccountId]
 
@@ -185,7 +185,7 @@ def open_accounts(
     pool = AccountPool(accounts, config.routing, time.time, Bindings(remembered.bindings))
     if not reading:
         pool.scribe.write_to(database)
-    return ManagedAccounts(pool=pool, book=registry, opener=opener, configured=config.accounts)
+    return ManagedAccounts(pool=pool, registry=registry, opener=opener, configured=config.accounts)
 
 
 def _open_each(

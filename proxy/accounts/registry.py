@@ -17,7 +17,7 @@ from proxy.errors import ConfigError
 from proxy.files import replace_file
 from proxy.responses.rawjson import UNREADABLE
 
-BOOK_NAME: Final = "accounts.json"
+REGISTRY_NAME: Final = "accounts.json"
 SECRETS_NAME: Final = "accounts"
 KEY: Final = ".key"
 LOGIN: Final = ".json"
@@ -32,7 +32,7 @@ class AccountRegistry:
 
     def __init__(self, home: Path) -> None:
         self._home = home.absolute()
-        self._path = home / BOOK_NAME
+        self._path = home / REGISTRY_NAME
         self._secrets = home.absolute() / SECRETS_NAME
         self._specs = self._read()
 

@@ -74,7 +74,7 @@ def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
 def managed_by(runtime: Runtime) -> ManagedAccounts:
     return ManagedAccounts(
         pool=runtime.accounts,
-        book=runtime.book,
+        registry=runtime.registry,
         opener=runtime.opener,
         configured=runtime.config.accounts,
     )

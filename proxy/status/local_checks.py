@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME
+from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.saved import NOTE_NAME
 from proxy.database import DATABASE_NAME
@@ -22,7 +22,7 @@ FEW_FILES: Final = 4096
 """Open files: a WebSocket and its upstream connection are two, and 256 of them may be open."""
 PRIVATE: Final = (
     KEYS_NAME,
-    BOOK_NAME,
+    REGISTRY_NAME,
     *(f"{DATABASE_NAME}{end}" for end in ("", "-wal", "-shm")),
     NOTE_NAME,
     LOCK_NAME,

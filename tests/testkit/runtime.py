@@ -30,7 +30,7 @@ WALL = 1_800_000_000.0
 HOST = (b"host", b"127.0.0.1:10110")
 
 NO_KEYS = KeyRing(Path("no-such-home"))
-NO_BOOK = AccountRegistry(Path("no-such-home"))
+NO_REGISTRY = AccountRegistry(Path("no-such-home"))
 
 TRANSPORTS: Sequence[Transport] = (Transport.HTTP, Transport.WEBSOCKET)
 Pairs = Sequence[tuple[str, str]]
@@ -79,7 +79,7 @@ class Bench:
             journal=Journal(),
             keys=NO_KEYS if keys is None else keys,
             accounts=AccountPool(accounts, routing or RoutingSettings(), wall),
-            book=NO_BOOK,
+            registry=NO_REGISTRY,
             opener=opener(),
             wall=wall,
         )

@@ -17,7 +17,7 @@ from proxy.accounts.health import PersistedHealth
 from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.persistence import remember, statements
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountRegistry
+from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME, AccountRegistry
 from proxy.accounts.route import Move, MoveReason, Route, RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
@@ -39,7 +39,7 @@ def managed(
 ) -> ManagedAccounts:
     return ManagedAccounts(
         pool=AccountPool(accounts, RoutingSettings(), lambda: WALL),
-        book=AccountRegistry(home),
+        registry=AccountRegistry(home),
         opener=opener(),
         configured=configured,
     )
@@ -111,8 +111,8 @@ def test_a_key_stands_in_one_file_that_is_its_owners_alone(home: Path) -> None:
     home.mkdir()
     add(managed(home))
 
-    assert KEY not in (home / BOOK_NAME).read_text()
-    for file in (home / BOOK_NAME, home / SECRETS_NAME / "work.key"):
+    assert KEY not in (home / REGISTRY_NAME).read_text()
+    for file in (home / REGISTRY_NAME, home / SECRETS_NAME / "work.key"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE((home / SECRETS_NAME).stat().st_mode) == 0o700
 
@@ -430,12 +430,12 @@ def test_an_unknown_command_is_said(asked: dict[str, Any], home: Path) -> None:
     assert "unknown command" in about_accounts(managed(home), asked)["error"]
 
 
-# The book.
+# The registry.
 
 
 def test_a_book_that_is_none_is_named(home: Path) -> None:
     home.mkdir()
-    (home / BOOK_NAME).write_text("{")
+    (home / REGISTRY_NAME).write_text("{")
 
     with pytest.raises(ConfigError, match="move it away"):
         AccountRegistry(home)
@@ -443,7 +443,7 @@ def test_a_book_that_is_none_is_named(home: Path) -> None:
 
 def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
     home.mkdir()
-    (home / BOOK_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
+    (home / REGISTRY_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
 
     with pytest.raises(ConfigError) as raised:
         AccountRegistry(home)

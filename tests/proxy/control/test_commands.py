@@ -147,7 +147,7 @@ async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:
 async def test_accounts_are_a_matter_of_the_process_that_runs(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    running = replace(runtime(), book=AccountRegistry(tmp_path))
+    running = replace(runtime(), registry=AccountRegistry(tmp_path))
     secret = "sk-secret-one"
     added = await answer(running, {"command": "accounts.add", "name": "work", "secret": secret})
     listed = await answer(running, {"command": "accounts.list"})
@@ -164,7 +164,7 @@ async def test_what_is_done_to_an_account_is_recorded_and_a_look_is_not(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     pool = AccountPool([account("work")], RoutingSettings(), lambda: WALL)
-    running = replace(runtime(), accounts=pool, book=AccountRegistry(tmp_path))
+    running = replace(runtime(), accounts=pool, registry=AccountRegistry(tmp_path))
     for command in ("accounts.pause", "accounts.list", "accounts.resume"):
         await answer(running, {"command": command, "name": "work"})
     await answer(running, {"command": "accounts.pause", "name": "nobody"})
