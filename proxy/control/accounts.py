@@ -135,9 +135,11 @@ def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> Account
 
 
 def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Answer:
-    """Put an account into the registry, and into the pool with what is known of it. `kept`: what stays of an
-    earlier description. `moved`: its credential is another than before, which ends what was bound
-    to it."""
+    """Put an account into the registry, and into the pool with what is known about it.
+
+    In the answer, `kept` is what stays of an earlier description, and `moved` says whether the
+    credential has changed, which ends the bindings to the account.
+    """
     pool = managed.pool
     before, known = pool.get(account), pool.known(account)
     spec, kept = _kept(spec, managed.registry.all().get(account))

@@ -1,9 +1,9 @@
-"""An auth.json on disk: read when it changed, locked beside it, replaced in one step.
+"""An auth.json on disk: read when it has changed, locked beside it, replaced in one step.
 
-It may be Codex's own file. Codex replaces it without holding any lock while it asks the auth
-server, so our lock keeps turnlanes apart, and only comparing keeps turnlane and Codex apart.
+It may be Codex's own file. Codex takes no lock when it replaces it, so the lock keeps turnlanes
+apart, and only a comparison of the tokens keeps turnlane and Codex apart.
 
-All here is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
+Every step is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
 checkpoint between a token that works once and the file that has to keep its successor.
 """
 
@@ -20,14 +20,14 @@ from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal, read_l
 from proxy.files import lock_file, replace_file, try_lock
 
 MOST_BYTES: Final = 2**20
-"""An auth.json beyond this is none."""
+"""The most that is read; a larger file is not an auth.json."""
 LOCK_SUFFIX: Final = ".turnlane.lock"
 RETRY_SECONDS: Final = 0.05
 SETTLE_SECONDS: Final = 1.0
 
 
 class Stamp(NamedTuple):
-    """Equal as long as nobody has written the file."""
+    """What changes when the file is written."""
 
     mtime_ns: int
     size: int
@@ -36,7 +36,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A file as it was read; `data` is empty when it could not be."""
+    """A file as it was read; `data` is empty if it could not be read."""
 
     stamp: Stamp | None
     data: bytes = field(repr=False)
@@ -44,7 +44,7 @@ class Copy:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """None when there is no such file."""
+    """Return the stamp of a file; None if there is no such file."""
     try:
         return _stamp(path.stat())
     except OSError:
@@ -65,7 +65,7 @@ def read(path: Path) -> Copy:
 
 
 async def read_settled(path: Path) -> Copy:
-    """As `read`, but a file that is being written has `SETTLE_SECONDS` to become whole."""
+    """Read a file, giving one that is being written `SETTLE_SECONDS` to become whole."""
     deadline = trio.current_time() + SETTLE_SECONDS
     while True:
         found = read(path)
@@ -90,7 +90,8 @@ def lock_path(path: Path) -> Path:
 
 
 def tokens_differ(now: Copy, before: Copy) -> bool:
-    """Somebody wrote other tokens. Bytes that stay broken are nobody's, and are replaced."""
+    """Whether another process wrote other tokens. Bytes that stay broken count as equal, so they
+    are replaced."""
     if now.login is NoLogin.BROKEN or not isinstance(before.login, Login):
         return False
     if not isinstance(now.login, Login):
@@ -103,7 +104,8 @@ def tokens_differ(now: Copy, before: Copy) -> bool:
 
 
 def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
-    """Put renewed tokens where the old ones stood, unless somebody was faster; brings what holds.
+    """Replace the old tokens by renewed ones, unless another process was faster; return the file as
+    it is then.
 
     Raises OSError when the file cannot be written: then the tokens are nowhere else.
     """
@@ -116,7 +118,7 @@ def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
 
 
 def check_login(path: Path) -> Copy:
-    """The file, which is a login. Raises ValueError when it is none."""
+    """Read a login. Raises ValueError if the file is not one."""
     found = read(path)
     problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
     if problem is not None:
@@ -135,7 +137,8 @@ def _why_not(path: Path, problem: NoLogin) -> str:
 
 
 def login_copy(path_from: Path, path_to: Path) -> None:
-    """A copy of a login, 0600. Raises ValueError when there is none, OSError if it cannot be kept.
+    """Copy a login into a private file. Raises ValueError if there is none, OSError if it cannot be
+    written.
 
     A refresh token works once: after either file has been refreshed, the other's is used up.
     """
