@@ -1,4 +1,4 @@
-"""Keys: who may call, stored hashed, changed live; a key is shown once, when it is made.
+"""Keys of callers: stored as hashes, changed live, and shown once, when they are made.
 
 A key is 256 random bits, so a plain SHA-256 of it cannot be guessed back; a slow hash protects
 passwords, which people choose.
@@ -6,7 +6,6 @@ passwords, which people choose.
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import msgspec
 
 from lifecycle import PrincipalId
 from proxy.errors import ConfigError
+from proxy.files import replace_file
 
 PREFIX: Final = "tl_"
 KEYS_NAME: Final = "keys.json"
@@ -26,7 +26,7 @@ NAME_CHARACTERS: Final = 100
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a key. `id` is the principal; `created` is seconds since the epoch."""
+    """A key as it is stored. `id` is the principal; `created` is seconds since the epoch."""
 
     id: str
     name: str
@@ -36,7 +36,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A fresh key; `secret` is nowhere else."""
+    """A new key with its `secret`, which is kept nowhere."""
 
     key: Key
     secret: str
@@ -54,12 +54,12 @@ class KeyRing:
         return len(self._keys)
 
     def all(self) -> tuple[Key, ...]:
-        """Oldest first."""
+        """Return the keys, oldest first."""
         return tuple(self._keys.values())
 
     def add(self, name: str) -> IssuedKey:
-        """Make a key. Raises ValueError for a bad name or too many, OSError if it cannot be kept;
-        then there is no new key."""
+        """Make a key. Raises ValueError for a bad name or too many keys, OSError if it cannot be
+        stored; then there is no new key."""
         if not (0 < len(name) <= NAME_CHARACTERS and name.isprintable()):
             raise ValueError(f"a name has 1 to {NAME_CHARACTERS} printable characters")
         if len(self._keys) >= MOST_KEYS:
@@ -72,14 +72,14 @@ class KeyRing:
         return IssuedKey(key, secret)
 
     def revoke(self, key_id: str) -> bool:
-        """False when there is no such key. Raises OSError, and then it is still good."""
+        """Revoke a key; False if there is no such key. Raises OSError; then the key still works."""
         if key_id not in self._keys:
             return False
         self._keep({name: key for name, key in self._keys.items() if name != key_id})
         return True
 
     def holder(self, secret: str) -> PrincipalId | None:
-        """The principal of a key. Takes as long for a wrong one as for a right one."""
+        """Return the principal of a key. A wrong key takes as long as a right one."""
         wanted = _hash(secret)
         found: PrincipalId | None = None
         for key in self._keys.values():
@@ -99,20 +99,11 @@ class KeyRing:
             raise ConfigError(str(self._path), f"cannot be used: {error}") from error
 
     def _keep(self, keys: dict[str, Key]) -> None:
-        """First the file, then the memory: what took effect is what a restart will find."""
-        self._write(list(keys.values()))
-        self._keys = keys
-
-    def _write(self, keys: list[Key]) -> None:
-        """Atomic, 0600 from its first byte."""
+        """Write the file before the change takes effect, so a restart finds what took effect."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(f".{os.getpid()}")
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(keys)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        written = msgspec.json.encode(list(keys.values()))
+        replace_file(self._path, msgspec.json.format(written))
+        self._keys = keys
 
 
 def _hash(secret: str) -> str:

@@ -24,6 +24,8 @@ LAYERS: Final = (
     "proxy.errors",
     "proxy.refusal",
     "proxy.headers",
+    "proxy.files",
+    "proxy.database",
     "proxy.keys",
     "proxy.responses",
     "proxy.accounts",

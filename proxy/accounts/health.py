@@ -1,4 +1,4 @@
-"""AccountState, pure: what is known of one account's health, learnt from every attempt on it.
+"""AccountHealth, pure: what is known about one account, learnt from every attempt on it.
 
 Theory of operation
 -------------------
@@ -22,7 +22,7 @@ from proxy.accounts.verdict import LONGEST_HINT_SECONDS, Kind, Verdict
 from proxy.accounts.view import ANY, SPENT_PERCENT, AccountId, AccountView, Cooldown, Family, Window
 
 HICCUPS: Final = 3
-"""So many 5xx or cut streams in a row are trouble; one may happen to anybody."""
+"""Trouble begins at this many 5xx answers or cut streams in a row; a single one says nothing."""
 FIRST_RETRY_SECONDS: Final = 5.0
 LONGEST_RETRY_SECONDS: Final = 60.0
 """Between two probes of an account in trouble: doubled from the first to the last."""
@@ -33,7 +33,7 @@ INVALID_PROBE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistedHealth:
-    """What outlives the process."""
+    """The part of an account's health that is kept on disk."""
 
     windows: tuple[Window, ...] = ()
     spent: Mapping[Family, Cooldown] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class AccountHealth:
         self.fingerprint = known.fingerprint
 
     def view(self, account: AccountId, models: tuple[str, ...] | None) -> AccountView:
-        """`account` and `models` are those of the one account whose state this is."""
+        """Return what routing may know. `account` and `models` never change."""
         if self._view is None:
             self._view = AccountView(
                 id=account,
@@ -95,8 +95,8 @@ class AccountHealth:
         )
 
     def adopt(self, fingerprint: str) -> None:
-        """Another credential than before is another generation, of which nothing is known. One
-        that cannot be read has no fingerprint, and may be the same when it can."""
+        """Take on a credential. A different one begins a new generation, about which nothing is
+        known. One that cannot be read has no fingerprint and may turn out to be the same."""
         if not fingerprint:
             return
         if self.fingerprint not in ("", fingerprint):
@@ -108,16 +108,16 @@ class AccountHealth:
 
     @property
     def invalid(self) -> bool:
-        """Whether its credential was refused."""
+        """Whether the credential was refused."""
         return self._invalid is not None
 
     def renewed(self) -> None:
-        """Its credential is another than the one refused, or was found good."""
+        """Forget that the credential was refused: it was replaced, or found good."""
         self._invalid, self._view = None, None
 
     def reached(self, began: float) -> None:
-        """What was asked then has been answered: older trouble is over and its credential good,
-        but quota may still be spent."""
+        """Note an answer to a request from `began` that costs no quota: older trouble is over and
+        the credential is good, but quota may still be spent."""
         over = [key for key, each in self._trouble.items() if began >= each.since]
         for key in over:
             del self._trouble[key]
@@ -127,7 +127,7 @@ class AccountHealth:
         self._accepted(began)
 
     def learn(self, usage: QuotaUsage, now: float) -> None:
-        """Take in what was reported; what was not mentioned stays."""
+        """Take in reported usage; what it does not mention stays."""
         self._view = None
         self.plan = usage.plan or self.plan
         if usage.credits is not None:
@@ -144,21 +144,21 @@ class AccountHealth:
                 )
 
     def refresh(self, usage: QuotaUsage, now: float) -> None:
-        """The provider's own account of it, asked for: what it does not confirm is over."""
+        """Take in the provider's usage page: a spent quota that it does not confirm is over."""
         if usage.windows:
             self._windows, self._view = {}, None
             self._spent.pop(ANY, None)
             self.learn(usage, now)
 
     def begin_probe(self, family: Family, now: float) -> None:
-        """One request tries it; the others wait for what becomes of that."""
+        """Let one request try the account while the others wait for its result."""
         self._set_probing(family, now, probing=True)
 
     def end_probe(self, family: Family, now: float) -> None:
         self._set_probing(family, now, probing=False)
 
     def answering(self, family: Family, began: float) -> None:
-        """It has begun to answer: what kept it from serving is over."""
+        """Note that an attempt from `began` is answered: older trouble and spent quota are over."""
         for key in (ANY, family):
             for cooldowns in (self._trouble, self._spent):
                 if key in cooldowns and began >= cooldowns[key].since:
@@ -167,7 +167,7 @@ class AccountHealth:
         self._accepted(began)
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
-        """An attempt that began then has ended like this."""
+        """Note how an attempt that began at `began` ended."""
         match verdict.kind:
             case Kind.SERVED:
                 self.answering(family, began)
@@ -194,20 +194,21 @@ class AccountHealth:
         self._view = None
 
     def delay(self, seconds: float, now: float) -> None:
-        """It cannot be used for so long, by no fault of its own that anybody knows."""
+        """Take the account out of rotation for `seconds`; no fault of the account is known."""
         self._trouble[ANY] = Cooldown(since=now, until=math.inf, probe_at=now + seconds)
         self._view = None
 
     def _accepted(self, began: float) -> None:
-        """Its credential was accepted with what began then."""
+        """Note that the credential was accepted by a request from `began`."""
         if self._invalid is not None and began >= self._invalid.since:
             self._invalid, self._view = None, None
 
     def _be_in_trouble(self, family: Family, asked: float | None, began: float, now: float) -> None:
-        """A first throttling without advice may be tried again at once: it was one of many."""
+        """Note trouble. After a first throttling without advice the account may be tried at once:
+        it was one request of many."""
         known = self._trouble.get(family)
         if known is not None and began < known.since:
-            return  # it was on its way before this was known
+            return  # it was under way before this was known
         retries = self._retries[family] = self._retries.get(family, -1) + 1
         wait = FIRST_RETRY_SECONDS * 2 ** max(0, retries - 1) if retries else 0.0
         wait = min(LONGEST_RETRY_SECONDS, max(wait, asked or 0.0))

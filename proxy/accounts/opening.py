@@ -1,12 +1,15 @@
-"""Opening accounts: from what their owner wrote to what can serve a turn."""
+"""Opening accounts: from what their owner wrote, and what earlier processes learnt, to a pool that
+can serve turns."""
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from proxy.accounts.account import Account
+from proxy.accounts.bindings import Bindings
 from proxy.accounts.credentials.api_key import ApiKey
 from proxy.accounts.credentials.auth_file import read
 from proxy.accounts.credentials.auth_json import NoLogin
@@ -14,10 +17,14 @@ from proxy.accounts.credentials.chatgpt import ChatGptLogin
 from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
 from proxy.accounts.credentials.secret_source import Loaded, load_reference
 from proxy.accounts.health import AccountHealth, PersistedHealth
+from proxy.accounts.persistence import remember
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.registry import AccountRegistry
+from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
+from proxy.database import Database
+from proxy.errors import ConfigError
 from proxy.headers import HeaderList
 
 logger = logging.getLogger(__name__)
@@ -25,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCredential:
-    """An API key, which nothing can renew."""
+    """An API key, which cannot be renewed."""
 
     key: ApiKey
 
@@ -46,7 +53,7 @@ class KeyCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCredential:
-    """Stands for one that cannot be read, so that the others serve meanwhile."""
+    """The place of a credential that cannot be read, so that other accounts serve meanwhile."""
 
     failure: CredentialFailure
     fingerprint: str = ""
@@ -61,8 +68,8 @@ class NoCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """What opening an account needs. `environment` is where `env:NAME` is looked up; `known` is
-    what earlier processes learnt."""
+    """Opens accounts. `environment` is where `env:NAME` is looked up; `known` is what earlier
+    processes learnt."""
 
     refresher: Refresher
     environment: Mapping[str, str] = field(repr=False)
@@ -70,8 +77,8 @@ class Opener:
     wall: Callable[[], float] = time.time
 
     def open(self, account: AccountId, spec: AccountSpec) -> Account:
-        """One whose login is missing waits for its owner to sign in. Raises ValueError for a key
-        that cannot be read."""
+        """Open an account. One whose login is missing waits for its owner to sign in. Raises
+        ValueError for a key that cannot be read."""
         state = AccountHealth(self.known.get(account))
         if spec.key is not None:
             loaded = load_reference(spec.key, self.environment)
@@ -86,7 +93,7 @@ class Opener:
         return made
 
     def open_anyway(self, account: AccountId, spec: AccountSpec) -> Account:
-        """The same; one that cannot be read is there, and serves nobody."""
+        """Open an account; one whose key cannot be read is in the pool and serves no turn."""
         try:
             return self.open(account, spec)
         except ValueError as error:
@@ -101,8 +108,36 @@ class Opener:
         made.failed(failure, self.wall())
 
 
-def inspect(spec: AccountSpec, environment: Mapping[str, str]) -> str | None:
-    """What its owner ought to know before it is opened. Raises ValueError as `Opener.open`."""
+class AccountSettings(Protocol):
+    """What the configuration says about accounts."""
+
+    @property
+    def home(self) -> Path: ...
+    @property
+    def accounts(self) -> Mapping[AccountId, AccountSpec]: ...
+    @property
+    def routing(self) -> RoutingSettings: ...
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """The variables of the environment that accounts refer to."""
+        ...
+
+
+def inspect_accounts(config: AccountSettings) -> list[str]:
+    """Return what to know about the configured accounts before they serve. Raises ConfigError for
+    one that cannot."""
+    warnings = []
+    for account, spec in config.accounts.items():
+        try:
+            warning = _inspect(spec, config.secrets)
+        except ValueError as error:
+            raise ConfigError(f"accounts.{account}.key", str(error)) from error
+        if warning is not None:
+            warnings.append(f"accounts.{account}: {warning}")
+    return warnings
+
+
+def _inspect(spec: AccountSpec, environment: Mapping[str, str]) -> str | None:
     if spec.key is not None:
         loaded = load_reference(spec.key, environment)
         _api_key(loaded, spec)
@@ -121,9 +156,56 @@ def _login_path(spec: AccountSpec) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedAccounts:
-    """The accounts of one home. Those `configured` in config.toml are not added or removed here."""
+    """The accounts of one home. Those `configured` in config.toml are not added or removed by
+    command."""
 
     pool: AccountPool
-    book: AccountRegistry
+    registry: AccountRegistry
     opener: Opener
     configured: Collection[AccountId]
+
+
+def open_accounts(
+    config: AccountSettings,
+    database: Database,
+    refresher: Refresher,
+    *,
+    reading: bool = False,
+    anyway: bool = False,
+) -> ManagedAccounts:
+    """Open the accounts of a home and have the database write what changes of them.
+
+    Unless it is for `reading`, the caller holds the home's lock. `anyway` includes configured
+    accounts that cannot serve. Raises ConfigError.
+    """
+    registry = AccountRegistry(config.home)
+    remembered = remember(config.home, database, reading=reading)
+    opener = Opener(refresher=refresher, environment=config.secrets, known=remembered.accounts)
+    accounts = _open_each(config.accounts, registry, opener, anyway=anyway)
+    pool = AccountPool(accounts, config.routing, time.time, Bindings(remembered.bindings))
+    if not reading:
+        pool.scribe.write_to(database)
+    return ManagedAccounts(pool=pool, registry=registry, opener=opener, configured=config.accounts)
+
+
+def _open_each(
+    configured: Mapping[AccountId, AccountSpec],
+    registry: AccountRegistry,
+    opener: Opener,
+    *,
+    anyway: bool,
+) -> Iterator[Account]:
+    """Yield the configured accounts, then those that were added by command, whether they can serve
+    or not. Raises ConfigError for a configured one that cannot, unless `anyway`."""
+    for account, spec in configured.items():
+        try:
+            yield (opener.open_anyway if anyway else opener.open)(account, spec)
+        except ValueError as error:
+            raise ConfigError(f"accounts.{account}.key", str(error)) from error
+    for account, spec in registry.all().items():
+        if account not in configured:
+            yield opener.open_anyway(account, spec)
+        else:
+            logger.warning(
+                "account %s: config.toml's serves, the one that was added does not", account
+            )

@@ -1,8 +1,8 @@
-"""AccountBook: the accounts that were added by command; what they are, and where their secret is.
+"""AccountRegistry: the accounts that were added by command, and where their secrets are.
 
-`accounts.json` holds descriptions only. A key that was given on stdin stands in a file of its own
-below `accounts/`, as a copied login does, readable by their owner alone; the book names these from
-the home on, so that a home that is moved takes them along.
+`accounts.json` holds descriptions only. A key that was given on stdin, or a copied login, is a
+private file below `accounts/`. The registry names these files relative to the home, so a home can
+be moved.
 """
 
 from pathlib import Path
@@ -10,13 +10,14 @@ from typing import Final
 
 import msgspec
 
-from proxy.accounts.credentials.auth_file import beside, replace_file
+from proxy.accounts.credentials.auth_file import lock_path
 from proxy.accounts.spec import NAME, AccountSpec, with_paths
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
+from proxy.files import replace_file
 from proxy.responses.rawjson import UNREADABLE
 
-BOOK_NAME: Final = "accounts.json"
+REGISTRY_NAME: Final = "accounts.json"
 SECRETS_NAME: Final = "accounts"
 KEY: Final = ".key"
 LOGIN: Final = ".json"
@@ -26,12 +27,12 @@ _specs: Final = msgspec.json.Decoder(Specs)
 
 
 class AccountRegistry:
-    """Its files are written by the process that holds the home's lock. Raises ConfigError for a
-    book that cannot be read."""
+    """The accounts of one home, whose files only the process that holds the home's lock writes.
+    Raises ConfigError if they cannot be read."""
 
     def __init__(self, home: Path) -> None:
         self._home = home.absolute()
-        self._path = home / BOOK_NAME
+        self._path = home / REGISTRY_NAME
         self._secrets = home.absolute() / SECRETS_NAME
         self._specs = self._read()
 
@@ -42,15 +43,15 @@ class AccountRegistry:
         return account in self._specs
 
     def keep_secret(self, account: AccountId, secret: bytes, suffix: str) -> Path:
-        """Write a secret down, for its owner's eyes; returns where. Raises OSError."""
+        """Write a secret into a private file and return its path. Raises OSError."""
         self._secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.secret_path(account, suffix)
         replace_file(path, secret)
         return path
 
     def put(self, account: AccountId, spec: AccountSpec) -> None:
-        """A secret of the account's own that `spec` does not name goes. Raises OSError; then
-        nothing has changed."""
+        """Add an account, or replace the one of that name; a secret of its own that `spec` does
+        not name is removed. Raises OSError; then nothing has changed."""
         specs = {**self._specs, checked(account): spec}
         self._write(specs)
         for path in self._own(account):
@@ -58,8 +59,8 @@ class AccountRegistry:
                 path.unlink(missing_ok=True)
 
     def remove(self, account: AccountId) -> bool:
-        """With the secrets that are its own, even if that is all there is; a shared login stays.
-        False when there is nothing. Raises OSError."""
+        """Remove an account and the secrets of its own, even if only those are left; a shared login
+        stays. Returns False if there is nothing to remove. Raises OSError."""
         own = [path for path in self._own(account) if path.exists()]
         if account in self._specs:
             self._write({name: spec for name, spec in self._specs.items() if name != account})
@@ -67,15 +68,15 @@ class AccountRegistry:
             return False
         for path in own:
             path.unlink(missing_ok=True)
-            beside(path).unlink(missing_ok=True)
+            lock_path(path).unlink(missing_ok=True)
         return True
 
     def owns(self, path: Path) -> bool:
-        """Whether a path leads to a secret of some account's own, which goes with that account."""
+        """Whether a path leads to a secret that belongs to an account and is removed with it."""
         return path.resolve().is_relative_to(self._secrets.resolve())
 
     def secret_path(self, account: AccountId, suffix: str) -> Path:
-        """Where a secret of an account's own stands: `KEY` or `LOGIN`."""
+        """The path of a secret that belongs to an account; the suffix is `KEY` or `LOGIN`."""
         return self._secrets / f"{checked(account)}{suffix}"
 
     def _own(self, account: AccountId) -> list[Path]:
@@ -97,7 +98,7 @@ class AccountRegistry:
         return {name: with_paths(spec, self._in_home) for name, spec in found.items()}
 
     def _from_home(self, path: Path) -> Path:
-        """As it is written down."""
+        """Return a path as the registry names it."""
         own = path.is_relative_to(self._secrets)
         return path.relative_to(self._home) if own else path
 
@@ -106,7 +107,7 @@ class AccountRegistry:
 
 
 def checked(account: str) -> AccountId:
-    """Raises ValueError for a name that could not stand in a table or a path."""
+    """Return the name as an id. Raises ValueError for one that does not fit a table or a path."""
     if not NAME.fullmatch(account):
         raise ValueError(
             f"{account!r} is no name for an account: small letters, digits, '.', '_' and '-', at "

@@ -22,11 +22,11 @@ class RoutingSettings:
     auto_switch_threshold: float = 80.0
     """Percent. New threads go below it; with `cache_affinity` off, threads above it may move."""
     rescore_seconds: float = 60.0
-    """With `cache_affinity` off a thread is looked at no more often than this."""
+    """With `cache_affinity` off, a thread is scored again no more often than this."""
     idle_seconds: float = 86_400.0
     """No provider keeps a prompt for a day."""
     hold_seconds: float = 600.0
-    """A home in trouble for longer is given up: its cache has gone by then."""
+    """An account in trouble for longer loses its threads: their caches are gone by then."""
 
 
 class Move(StrEnum):
@@ -39,7 +39,7 @@ class Move(StrEnum):
 
 
 class MoveReason(StrEnum):
-    """Why a turn goes where it goes: what keeps a thread, what released it, what chose."""
+    """Why a turn goes to its account: what keeps its thread there, released it, or chose."""
 
     BOUND = "bound"
     PROBE = "probe"
@@ -63,7 +63,7 @@ class MoveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """Thread -> account. `held_since`: since when its account has been in trouble."""
+    """The account of a thread. `held_since` is when the trouble of that account began."""
 
     account: AccountId
     generation: int
@@ -75,7 +75,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRequest:
-    """What is to be served. `bound` is False for a turn whose thread is unknown: nothing is kept.
+    """What a turn asks for. `bound` is False if its thread is unknown; then no binding is made.
 
     `anchor` is the account that the request itself continues on (`previous_response_id`).
     """
@@ -87,8 +87,8 @@ class RouteRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteMemory:
-    """What is remembered around a wish. `parent` and `sibling`: where they were served last;
-    `cursor`: where the last new thread was placed."""
+    """What is remembered for a request. `parent` and `sibling` are the accounts that served those
+    threads last; `cursor` is where the last new thread was placed."""
 
     binding: Binding | None = None
     parent: AccountId | None = None

@@ -11,14 +11,14 @@ from proxy.headers import Headers, find, number
 from proxy.responses.rawjson import UNREADABLE
 
 UNSTATED_RESET_SECONDS: Final = 3600.0
-"""How long a window lasts, or a quota stays away, when nobody said."""
+"""How long a window lasts, or a spent quota stays spent, when the provider does not say."""
 
 _WINDOWS: Final = ("primary", "secondary")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaUsage:
-    """What was said of an account's quota; `credits`: it goes on beyond its windows."""
+    """Reported usage of an account; with `credits` it keeps serving when its windows are full."""
 
     windows: tuple[Window, ...] = ()
     plan: str | None = None
@@ -26,7 +26,7 @@ class QuotaUsage:
 
 
 def usage_in_headers(headers: Headers, now: float) -> QuotaUsage:
-    """The windows that a reply's headers report."""
+    """Read usage from the headers of a reply."""
     windows = []
     for name in _WINDOWS:
         prefix = f"x-codex-{name}-".encode()
@@ -51,7 +51,7 @@ def usage_in_headers(headers: Headers, now: float) -> QuotaUsage:
 
 
 def usage_in_event(data: bytes, now: float) -> QuotaUsage:
-    """The same of a `codex.rate_limits` event."""
+    """Read usage from a `codex.rate_limits` event."""
     try:
         event = msgspec.json.decode(data)
     except UNREADABLE:
@@ -67,7 +67,7 @@ def usage_in_event(data: bytes, now: float) -> QuotaUsage:
 
 
 def usage_in_report(data: bytes, now: float) -> QuotaUsage:
-    """The same of the backend's usage page (`/wham/usage`)."""
+    """Read usage from the backend's usage page (`/wham/usage`)."""
     try:
         report = _dict(msgspec.json.decode(data))
     except UNREADABLE:
@@ -108,8 +108,8 @@ def _window(
     resets_in: float | None,
     now: float,
 ) -> Window | None:
-    """None without a percentage; a window that says nothing of its reset is believed for a while,
-    and none for longer than it lasts."""
+    """Return a window; None without a percentage. One that does not say when it resets is believed
+    for a while, and none is believed for longer than it lasts."""
     if used is None:
         return None
     length = UNSTATED_RESET_SECONDS if not minutes else minutes * 60
@@ -126,7 +126,7 @@ def _window(
 
 
 def _credits(has: object, unlimited: object) -> bool | None:
-    """None when nothing was said of credits."""
+    """Whether there are credits; None if the report does not say."""
     if has is None and unlimited is None:
         return None
     return any(str(value).lower() == "true" for value in (has, unlimited))

@@ -1,6 +1,6 @@
-"""Account views, pure: what routing may know of an account; nothing in here is secret.
+"""Account views, pure: what routing may know about an account; none of it is secret.
 
-Every time here is seconds since the epoch: windows reset at wall times, and what is known of an
+Every time is in seconds since the epoch: windows reset at wall times, and what is known about an
 account outlives the process that learnt it.
 """
 
@@ -16,16 +16,16 @@ AccountId = NewType("AccountId", str)
 Family = NewType("Family", str)
 
 ANY: Final = Family("")
-"""Stands for every model family in the cooldowns of an account."""
+"""The key for all model families in an account's cooldowns."""
 UNSEEN_SCORE: Final = 101.0
-"""Of an account whose usage nobody has seen: above every score that was."""
+"""The score of an account whose usage is unknown: above every score that was seen."""
 SPENT_PERCENT: Final = 100.0
 
 _DATED: Final = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 
 
 def family_of(model: str | None) -> Family:
-    """The models that share a prompt cache: one name without its date."""
+    """Return the family of models that share a prompt cache: the name without its date."""
     return Family(_DATED.sub("", (model or "").strip().lower()))
 
 
@@ -44,9 +44,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooldown:
-    """An account, or one model family on it, is left alone `until` then, or until it serves.
+    """A time during which an account, or one model family on it, is not used unless it serves.
 
-    From `probe_at` on one request at a time may find out whether it serves again.
+    From `probe_at` on, one request at a time may find out whether it serves again.
     """
 
     since: float
@@ -69,7 +69,7 @@ def _none() -> Cooldowns:
 
 
 class Standing(StrEnum):
-    """What may be asked of an account; the worst that holds."""
+    """The state of an account; where several hold, the worst."""
 
     READY = "ready"
     TROUBLED = "troubled"
@@ -87,14 +87,14 @@ class AccountView:
     generation: int = 1
     windows: tuple[Window, ...] = ()
     credits: bool = False
-    """It goes on serving beyond its windows."""
+    """Whether it keeps serving when its windows are full."""
     paused: bool = False
     models: tuple[str, ...] | None = None
     invalid: Cooldown | None = None
     spent: Cooldowns = field(default_factory=_none)
     trouble: Cooldowns = field(default_factory=_none)
     _sound: bool = field(init=False, repr=False, compare=False)
-    """Nothing is against it, whatever is asked and whenever."""
+    """Whether the account can serve any family at any time."""
 
     def __post_init__(self) -> None:
         held = self.paused or self.models is not None or self.invalid or self.spent or self.trouble
@@ -102,7 +102,7 @@ class AccountView:
         object.__setattr__(self, "_sound", not held and not full)
 
     def score(self, now: float) -> float:
-        """The highest live window in percent; a window that has reset counts as unused."""
+        """Return the usage of the fullest window in percent; one that has reset is unused."""
         if not self.windows:
             return UNSEEN_SCORE
         most = 0.0
@@ -133,7 +133,7 @@ class AccountView:
         return any(fnmatch.fnmatchcase(family, family_of(pattern)) for pattern in self.models)
 
     def spent_until(self, family: Family, now: float) -> float | None:
-        """When its quota comes back; None while there is some."""
+        """When quota comes back; None while there is some."""
         ends = [each.until for each in _of(self.spent, family) if each.live(now)]
         ends += [each.resets_at for each in self._full_windows(now)]
         return max(ends, default=None)
@@ -142,7 +142,7 @@ class AccountView:
         return [each for each in _of(self.trouble, family) if each.live(now)]
 
     def may_probe(self, family: Family, now: float) -> bool:
-        """Whether one request may try it out, whatever keeps it from serving."""
+        """Whether one request may find out whether the account serves again."""
         held = [each for each in _of(self.spent, family) if each.live(now)]
         held += self.troubled(family, now)
         if self.invalid is not None:
@@ -150,7 +150,7 @@ class AccountView:
         return bool(held) and all(each.may_probe(now) for each in held)
 
     def _full_windows(self, now: float) -> list[Window]:
-        """Full by their own word, unless a refusal says more about the same."""
+        """Return the windows that report themselves full, unless a refusal says more about it."""
         refused = self.spent.get(ANY)
         if self.credits or (refused is not None and refused.live(now)):
             return []

@@ -6,9 +6,9 @@ from typing import Any
 
 import typer
 
+from proxy.accounts.opening import inspect_accounts
 from proxy.config.load import Config, build, read
 from proxy.errors import ConfigError
-from proxy.runtime import inspect_accounts
 
 
 def check(path: Path | None, environment: Mapping[str, str]) -> int:

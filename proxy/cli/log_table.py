@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from proxy.journal.outcome import Outcome
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, TurnRecord
 
 WHOLE_COLUMNS: Final = 180
 """From here on each record is there with all that is kept of it; so it is in a pipe."""

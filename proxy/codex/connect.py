@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from proxy.codex.evidence import CONFIG_NAME, read_codex
-from proxy.codex.files import Files, beside
+from proxy.codex.files import Files
 from proxy.codex.reading import BUILT_IN, OURS, is_local
 from proxy.codex.saved import LOCK_NAME, NOTE_NAME, Note, drop_note, held, keep_note, read_note
 from proxy.codex.toml_edit import (
@@ -33,6 +33,7 @@ from proxy.codex.toml_edit import (
     without_value,
 )
 from proxy.errors import RoutingError
+from proxy.files import beside
 
 
 def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> str:

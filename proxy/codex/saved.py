@@ -4,8 +4,6 @@ It is written before the configuration is touched and taken away after that is a
 anything of ours may be in the configuration, the note is there.
 """
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from proxy.codex.files import Files, beside
+from proxy.codex.files import Files
 from proxy.errors import RoutingError
+from proxy.files import beside, lock_file, wait_lock
 
 NOTE_NAME: Final = "codex.json"
 LOCK_NAME: Final = "codex.lock"
@@ -42,14 +41,12 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def held(home: Path) -> Iterator[None]:
-    """One command at a time; this is not the lock of the process that serves. Raises OSError."""
+    """Let one command at a time change Codex's configuration. This is not the lock of the process
+    that serves. Raises OSError."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(home / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_file(home / LOCK_NAME) as lock:
+        wait_lock(lock)
         yield
-    finally:
-        os.close(lock)
 
 
 def read_note(files: Files, home: Path) -> Note | None:

@@ -1,4 +1,4 @@
-"""Convert, pure: tables of a TOML file to frozen dataclasses, blaming the key that is wrong."""
+"""Convert tables of a TOML file to frozen dataclasses, naming the key that is wrong. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]]) -> T:
-    """The table `name` as a `kind`. Raises ConfigError."""
+    """Return the table `name` as a `kind`. Raises ConfigError."""
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for key, value in tables.get(name, {}).items():
@@ -26,8 +26,8 @@ def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, objec
 def built(
     kind: type[T], values: Mapping[str, Any], written: Mapping[str, str], name: str = ""
 ) -> T:
-    """Raises ConfigError naming the keys without any one of which the rest would work; `name` is
-    that of the table, which may have none."""
+    """Build a `kind`. Raises ConfigError for the keys without any one of which the rest would be
+    valid; `name` is that of the table, if it has one."""
     try:
         return kind(**values)
     except ValueError as error:
@@ -45,7 +45,7 @@ def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> 
 
 
 def convert(key: str, value: object, hint: object) -> object:
-    """One value as its type wants it. Raises ConfigError."""
+    """Return a value as its type. Raises ConfigError."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(key, "must be a finite number")
     try:
@@ -57,7 +57,7 @@ def convert(key: str, value: object, hint: object) -> object:
 
 
 def _allowed(hint: object) -> list[str]:
-    """The values there are, where these are few."""
+    """The valid values, if they can be listed."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         return [str(each.value) for each in hint]
     return [str(each) for each in get_args(hint)] if get_origin(hint) is Literal else []

@@ -1,6 +1,6 @@
 """Config: file, environment and flags, parsed once into a frozen tree; every default is here.
 
-The numbers of admission stand in `lifecycle.Limits`; `_LIMIT_KEYS` gives them their TOML names.
+The limits of admission are in `lifecycle.Limits`; `_LIMIT_KEYS` gives them their TOML names.
 """
 
 import re
@@ -60,7 +60,7 @@ _SECTIONS: Final = MappingProxyType(
         "accounts": dict,
     }
 )
-_MAY_BE_NOUGHT: Final = frozenset(
+_MAY_BE_ZERO: Final = frozenset(
     {
         "server.port",
         "server.drain_seconds",
@@ -70,7 +70,7 @@ _MAY_BE_NOUGHT: Final = frozenset(
         "routing.rescore_seconds",
     }
 )
-"""A deadline or an interval of nothing would fail every turn, or never stop repeating."""
+"""The settings that may be 0. A deadline of 0 would fail every turn, an interval of 0 never end."""
 _BASE_URL: Final = re.compile(
     r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?", re.ASCII
 )
@@ -83,10 +83,10 @@ def load(
     *,
     offline: bool = False,
 ) -> Config:
-    """Read the file, then the environment, then flags (`{section: {key: value}}`). `offline`: no
-    account is to serve now, so that a variable which one refers to need not be set.
+    """Read the file, then the environment, then flags (`{section: {key: value}}`). With
+    `offline` no account serves now, so the variables that accounts refer to need not be set.
 
-    Raises ConfigError naming the key, for the first thing that is wrong.
+    Raises ConfigError for the first key that is wrong.
     """
     tables = read(path) if path is not None else {}
     return build(tables, path, environment, flags, offline=offline)
@@ -100,7 +100,7 @@ def build(
     *,
     offline: bool = False,
 ) -> Config:
-    """The configuration of a file that was read."""
+    """Build the configuration from the tables of a file."""
     for section, values in tables.items():
         if section not in _SECTIONS and section not in _LIMIT_KEYS:
             raise ConfigError(section, f"unknown section; there are {_names()}")
@@ -129,7 +129,8 @@ def build(
 
 
 def home(environment: Mapping[str, str]) -> Path:
-    """TURNLANE_HOME, else `turnlane` below XDG_DATA_HOME, else below ~/.local/share."""
+    """Return TURNLANE_HOME, else `turnlane` below XDG_DATA_HOME, else below ~/.local/share (XDG
+    Base Directory Specification)."""
     if named := environment.get("TURNLANE_HOME"):
         return Path(named).expanduser()
     data = environment.get("XDG_DATA_HOME") or "~/.local/share"
@@ -137,7 +138,7 @@ def home(environment: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The tables of a file, as they stand there. Raises ConfigError naming the file."""
+    """Return the tables of a file as they are written. Raises ConfigError for the file."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -165,7 +166,7 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
 
 
 def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, AccountSpec]:
-    """Paths start at the folder of the file that they stand in."""
+    """Read the accounts; their paths are relative to the folder of the file."""
     found = {}
     for name, table in tables.items():
         key = f"accounts.{name}"
@@ -184,7 +185,7 @@ def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, Acc
 def _secrets(
     accounts: Mapping[AccountId, AccountSpec], environment: Mapping[str, str], *, offline: bool
 ) -> dict[str, str]:
-    """Raises ConfigError for a variable that is not set."""
+    """Read the variables that accounts refer to. Raises ConfigError for one that is not set."""
     found = {}
     for account, spec in accounts.items():
         kind, _, name = (spec.key or "").partition(":")
@@ -201,7 +202,7 @@ def _check(config: Config) -> None:
         for item in fields(part):
             key, value = f"{name}.{item.name}", getattr(part, item.name)
             if isinstance(value, int | float) and value <= 0:
-                if key not in _MAY_BE_NOUGHT:
+                if key not in _MAY_BE_ZERO:
                     raise ConfigError(key, "must be more than 0")
                 if value < 0:
                     raise ConfigError(key, "cannot be negative")
@@ -216,6 +217,6 @@ def _check(config: Config) -> None:
 
 
 def check_url(key: str, url: str | None) -> None:
-    """Raises ConfigError for what is no base URL."""
+    """Raise ConfigError for a value that is not a base URL."""
     if url is not None and not _BASE_URL.fullmatch(url):
         raise ConfigError(key, "must be http:// or https:// and a host, without a query")

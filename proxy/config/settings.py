@@ -13,9 +13,9 @@ class ServerSettings:
     """`[server]`: where turnlane listens, and for whom."""
 
     host: str = "127.0.0.1"
-    """Loopback: a proxy that holds credentials is nobody else's business by default."""
+    """Loopback: a proxy that holds credentials serves its own machine only, by default."""
     port: int = 10110
-    """0 picks a free one; the ready line names it."""
+    """0 picks a free port; the ready line names it."""
     hosts: tuple[str, ...] = ()
     """`Host` names accepted besides loopback's; anything else may be a rebinding page."""
     origins: tuple[str, ...] = ()
@@ -42,15 +42,15 @@ class ClientSettings:
     body_seconds: float = 120.0
     """A body must keep coming, and must end."""
     stall_seconds: float = 30.0
-    """A client that takes nothing for so long is gone (also TCP_USER_TIMEOUT)."""
+    """A client that takes nothing for this long counts as gone (also TCP_USER_TIMEOUT, tcp(7))."""
     outbox_bytes: int = 256 * 1024
     """What one turn may be ahead of its client; more slows the upstream down."""
     filler_seconds: float = 20.0
-    """Codex gives a silent stream up after 300 s, others after 30: an event well before that."""
+    """Codex gives up a silent stream after 300 s, other clients after 30 s."""
     ping_seconds: float = 20.0
     """WebSocket pings find dead peers behind an idle socket."""
     discard_seconds: float = 5.0
-    """After a refusal the unread body is read on for so long, so that the answer is seen."""
+    """How long an unread body is still read after a refusal, so that its client sees that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Manage: the operator's commands about accounts, on the pool and the book of one home.
+"""Manage: the operator's commands about accounts, on the pool and the registry of one home.
 
 The same functions serve a process that runs and a home that nobody holds
-(`proxy.control.commands`): both bring the accounts as they are in memory and in the book. First the
+(`proxy.control.commands`): both bring the accounts as they are in memory and on disk. First the
 files change, then the pool, so what took effect is what a restart will find. No answer holds a
 secret.
 """
@@ -98,7 +98,7 @@ def shown(managed: ManagedAccounts, account: AccountId) -> Answer | None:
 def _add(managed: ManagedAccounts, wish: KeySpec) -> Answer:
     account = _may_be_put(managed, wish.name, wish.url)
     ApiKey(secret=wish.secret, organization=wish.organization, project=wish.project)
-    path = managed.book.keep_secret(account, wish.secret.encode(), KEY)
+    path = managed.registry.keep_secret(account, wish.secret.encode(), KEY)
     spec = AccountSpec(
         key=f"file:{path}",
         url=wish.url,
@@ -112,10 +112,10 @@ def _add(managed: ManagedAccounts, wish: KeySpec) -> Answer:
 def _import(managed: ManagedAccounts, wish: LoginSpec) -> Answer:
     account = _may_be_put(managed, wish.name, wish.url)
     path = Path(wish.path)
-    if managed.book.owns(path) and not wish.copy:
+    if managed.registry.owns(path) and not wish.copy:
         raise ValueError(f"{path} goes with the account that it belongs to: import it with --copy")
     if wish.copy:
-        own = managed.book.secret_path(account, LOGIN)
+        own = managed.registry.secret_path(account, LOGIN)
         login_copy(path, own)
         path = own
     else:
@@ -135,14 +135,16 @@ def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> Account
 
 
 def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Answer:
-    """Into the book, and into the pool with what is known of the account. `kept`: what stays of an
-    earlier description. `moved`: its credential is another than before, which ends what was bound
-    to it."""
+    """Put an account into the registry, and into the pool with what is known about it.
+
+    In the answer, `kept` is what stays of an earlier description, and `moved` says whether the
+    credential has changed, which ends the bindings to the account.
+    """
     pool = managed.pool
     before, known = pool.get(account), pool.known(account)
-    spec, kept = _kept(spec, managed.book.all().get(account))
+    spec, kept = _kept(spec, managed.registry.all().get(account))
     opener = managed.opener if known is None else replace(managed.opener, known={account: known})
-    managed.book.put(account, spec)
+    managed.registry.put(account, spec)
     fresh = opener.open(account, spec)
     pool.add(fresh)
     logger.info("account %s: %s by the operator", account, "replaced" if before else "added")
@@ -167,7 +169,7 @@ def _kept(spec: AccountSpec, before: AccountSpec | None) -> tuple[AccountSpec, d
 
 def _remove(managed: ManagedAccounts, account: AccountId) -> Answer:
     configured = account in managed.configured
-    if not managed.book.remove(checked(account)):
+    if not managed.registry.remove(checked(account)):
         if configured:
             return {"error": f"config.toml describes {account}: take it out there, and restart"}
         return unknown(managed.pool, account)

@@ -19,8 +19,7 @@ from proxy.control.checkup import check_account
 from proxy.control.client import READING, Answer
 from proxy.control.preview import preview
 from proxy.ingress.status import status
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.summary import past
 from proxy.keys import Key, KeyRing
 from proxy.runtime import Runtime
@@ -75,7 +74,7 @@ def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
 def managed_by(runtime: Runtime) -> ManagedAccounts:
     return ManagedAccounts(
         pool=runtime.accounts,
-        book=runtime.book,
+        registry=runtime.registry,
         opener=runtime.opener,
         configured=runtime.config.accounts,
     )

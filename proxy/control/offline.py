@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from proxy.accounts.credentials.refresh import Refresher
+from proxy.accounts.opening import open_accounts
 from proxy.config.load import Config
 from proxy.control.client import (
     ANSWER_SECONDS,
@@ -16,10 +18,10 @@ from proxy.control.client import (
     ask,
 )
 from proxy.control.commands import _about_accounts, about_keys
+from proxy.database import open_database
 from proxy.errors import HomeTaken
 from proxy.home.lock import locked
 from proxy.keys import KeyRing
-from proxy.runtime import open_accounts
 
 LOCK_AGAIN_SECONDS = 0.05
 LOCK_TRIES = 60
@@ -53,7 +55,10 @@ def ask_about_accounts(
 
     def here() -> Answer:
         reading = command["command"] in READING
-        with open_accounts(configured(), reading=reading, anyway=True) as (managed, _):
+        config = configured()
+        refresher = Refresher(_not_serving, config.upstream.refresh_url)
+        with open_database(config.home) as database:
+            managed = open_accounts(config, database, refresher, reading=reading, anyway=True)
             return {**_about_accounts(managed, KeyRing(home), command), "running": False}
 
     return {"running": True, **_ask_or_do(home, command, here, pause, None)}
@@ -86,3 +91,7 @@ def _ask_or_do(
             if tries == LOCK_TRIES:
                 raise
         pause(LOCK_AGAIN_SECONDS)
+
+
+async def _not_serving(url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
+    raise ConnectionError("only a process that serves refreshes tokens")

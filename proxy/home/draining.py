@@ -1,9 +1,9 @@
-"""Drains: which processes of a home have passed it on and still finish their turns.
+"""Draining: which processes have passed the home on and are still finishing their turns.
 
-Each has a file there, on which it holds an flock: a file without one is nobody's.
+Each one keeps a mark in the home, a file that it holds a lock on; a file that no process holds was
+left by one that was killed.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from proxy.files import lock_file, lock_holder, wait_lock
 from proxy.responses.rawjson import UNREADABLE
 
 PREFIX: Final = "draining-"
@@ -28,50 +29,37 @@ class Drain:
 
 @contextmanager
 def noted(home: Path, drain: Drain) -> Iterator[None]:
-    """Let it be seen for the block that this process drains."""
+    """Show for the block that this process is draining. Raises OSError."""
     path = home / f"{PREFIX}{drain.pid}"
-    note = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(note, fcntl.LOCK_EX)
-        os.write(note, msgspec.json.encode(drain))
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(note)
+    with lock_file(path) as mark:
+        wait_lock(mark)
+        os.ftruncate(mark, 0)
+        os.pwrite(mark, msgspec.json.encode(drain), 0)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def drains(home: Path) -> list[Drain]:
-    """Those that go on now; changes nothing."""
-    return [drain for path in _notes(home) if (drain := _live(path)) is not None]
+    """The drains that are going on now; changes nothing."""
+    return [drain for path in _marks(home) if (drain := _live(path)) is not None]
 
 
 def sweep(home: Path) -> None:
-    """Remove what was left by processes that were killed. The caller holds the lock."""
-    for path in _notes(home):
+    """Remove the marks of processes that were killed. The caller holds the home's lock."""
+    for path in _marks(home):
         if _live(path) is None:
             path.unlink(missing_ok=True)
 
 
-def _notes(home: Path) -> list[Path]:
+def _marks(home: Path) -> list[Path]:
     return sorted(home.glob(f"{PREFIX}*"))
 
 
 def _live(path: Path) -> Drain | None:
+    written = lock_holder(path)
     try:
-        note = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # it has ended meanwhile
-        return None
-    try:
-        fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _read(os.pread(note, 1024, 0))
-    finally:
-        os.close(note)
-    return None
-
-
-def _read(text: bytes) -> Drain | None:
-    try:
-        return msgspec.json.decode(text, type=Drain)
-    except UNREADABLE:
+        return None if written is None else msgspec.json.decode(written, type=Drain)
+    except UNREADABLE:  # it is being written
         return None

@@ -20,7 +20,7 @@ from proxy.ingress.origin import foreign
 from proxy.ingress.refusals import figures
 from proxy.ingress.status import status
 from proxy.ingress.websocket import deny, serve_websocket
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime

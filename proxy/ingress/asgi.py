@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from proxy.headers import HeaderList
 from proxy.ingress.identity import Identity
 from proxy.ingress.refusals import Audience, Figures
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 
 GOING_AWAY: Final = 1001
 POLICY: Final = 1008

@@ -22,7 +22,7 @@ from proxy.ingress.body import Body
 from proxy.ingress.decoding import codings, decoded
 from proxy.ingress.http_writer import Writer, send_no
 from proxy.ingress.refusals import error_reply
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import upward
 from proxy.responses.rawjson import UNREADABLE

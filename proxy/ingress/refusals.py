@@ -16,7 +16,7 @@ from lifecycle import Limits
 from proxy.config.settings import ClientSettings
 from proxy.ingress import replies
 from proxy.ingress.replies import INVALID, SERVER, ErrorReply
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused, SpentQuota
 from proxy.turn.ended import Broken, Cut, Displaced
 from proxy.upstream.interface import Failure

@@ -9,7 +9,7 @@ import trio
 
 from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
 from proxy.headers import HeaderList
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import interrupted, output_item, response_id
 from proxy.responses.forwarding import upward_from_frame
 from proxy.responses.frames import Create, post_body

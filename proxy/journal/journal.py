@@ -1,10 +1,10 @@
-"""Journal: one record for each finished turn and each refusal; counts now, stores soon.
+"""Journal: one record for each finished turn and each refusal, counted at once and written soon.
 
 Theory of operation
 -------------------
 `record` is synchronous and never waits: it counts, logs a line, and puts the record into a bounded
-queue. One owner task writes what has gathered, at most `FLUSH_SECONDS` later, in a thread. A disk
-that cannot keep up costs records (counted as `lost`), never a turn.
+queue, from which the database's writer takes it within `FLUSH_SECONDS`. A disk that cannot keep up
+costs records (counted as `lost`), never a turn.
 """
 
 import logging
@@ -14,22 +14,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import trio
-
 from lifecycle import Ask, RootId
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
-from proxy.journal.store import Store
-from proxy.journal.summary import MOST_RECORDS
+from proxy.database import Database, Statement
+from proxy.journal.record import Outcome, Transport, TurnRecord
+from proxy.journal.store import newest_of, prepare, statements
+from proxy.journal.summary import HOUR_SECONDS, MOST_RECORDS
 from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
 
 logger = logging.getLogger(__name__)
 
 MODEL_CHARACTERS = 100
-"""Of a model's name, which is the one text here that a client writes."""
+"""The longest name of a model that is kept: it is the one text here that a client writes."""
 RECENT_RECORDS = MOST_RECORDS
-"""Records kept in memory, for whoever asks the process itself; about 3 MB."""
+"""Records kept in memory, for commands that ask the process; about 3 MB."""
 FLUSH_SECONDS = 0.5
 MOST_QUEUED = 10_000
 
@@ -43,28 +41,35 @@ class JournalStatistics:
 
 
 class Journal:
-    """`store` may be None: then records are counted and logged, and that is all. `before` are
-    records of an earlier process that are still of interest."""
+    """Without a database, records are counted and logged only. `before` are records of earlier
+    processes that are still of interest."""
 
-    def __init__(self, store: Store | None = None, before: Iterable[TurnRecord] = ()) -> None:
-        self._store = store
+    def __init__(self, database: Database | None = None, before: Iterable[TurnRecord] = ()) -> None:
+        self._database = database
+        if database is not None:
+            database.add(self)
         self.recent: deque[TurnRecord] = deque(before, maxlen=RECENT_RECORDS)
         self._queue: deque[TurnRecord] = deque()
         self._outcomes = Counter[str]()
         self._refusals = Counter[str]()
         self._lost = 0
+        self._taken = 0
+
+    def __repr__(self) -> str:
+        return f"<Journal {len(self.recent)} recent, {len(self._queue)} queued, {self._lost} lost>"
 
     def record(self, record: TurnRecord) -> None:
-        """Note a turn that ended, or an ask that was refused."""
+        """Record a turn that ended, or a request that was refused."""
         if (model := _on_one_line(record.model)) != record.model:
             record = replace(record, model=model)
         self.recent.append(record)
         self._outcomes[record.outcome.value] += 1
         if record.refusal is not None:
             self._refusals[record.refusal] += 1
-        if self._store is not None:
+        if self._database is not None:
             if len(self._queue) < MOST_QUEUED:
                 self._queue.append(record)
+                self._database.wake(within=FLUSH_SECONDS)
             else:
                 self._lost += 1
         logger.info(
@@ -88,7 +93,7 @@ class Journal:
         ask: Ask | None = None,
         root: RootId | None = None,
     ) -> None:
-        """Note a refusal that no turn is there to record; `root` would have paid."""
+        """Record a refusal before any turn began; `root` is the one that would have paid."""
         self.record(
             TurnRecord(
                 wall=wall,
@@ -102,24 +107,18 @@ class Journal:
             )
         )
 
-    async def write(self) -> None:
-        """The owner task: write until cancelled. Whoever closes the store flushes what is left."""
-        own_thread = trio.CapacityLimiter(1)  # decompressing bodies may have all the shared ones
-        while True:
-            await trio.sleep(FLUSH_SECONDS)
-            if self._queue:
-                await trio.to_thread.run_sync(self.flush, limiter=own_thread)
+    # For the database's writer.
 
-    def flush(self) -> None:
-        """Write what is queued. Called by one thread at a time."""
-        if self._store is None or not self._queue:
-            return
-        batch = [self._queue.popleft() for _ in range(len(self._queue))]
-        try:
-            self._store.append(batch)
-        except sqlite3.Error as error:
-            self._lost += len(batch)
-            logger.warning("%d records are lost: %s", len(batch), error)
+    def take(self) -> list[Statement]:
+        records = [*self._queue]
+        self._queue.clear()
+        self._taken = len(records)
+        return statements(records) if records else []
+
+    def settle(self, error: sqlite3.Error | None) -> None:
+        if error is not None:
+            self._lost += self._taken
+            logger.warning("%d records are lost: %s", self._taken, error)
 
     def statistics(self) -> JournalStatistics:
         return JournalStatistics(
@@ -152,3 +151,11 @@ def _ended(record: TurnRecord) -> str:
     if record.outcome is Outcome.UPSTREAM_REFUSED:
         return f"{record.outcome.value} {record.status}"
     return record.outcome.value
+
+
+def open_journal(database: Database, wall: float) -> Journal:
+    """Open the journal of a home, with the records of the last hour. Raises ConfigError."""
+    prepare(database, wall)
+    since = wall - HOUR_SECONDS
+    recent = [record for record in newest_of(database, RECENT_RECORDS) if record.wall > since]
+    return Journal(database, recent)

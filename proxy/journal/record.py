@@ -4,10 +4,41 @@ Digests, numbers and names from our own tables: no prompt, token, header, path o
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from proxy.accounts.route import Move
-from proxy.journal.outcome import Outcome, Transport
 from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
+
+
+class Transport(StrEnum):
+    """How a request arrived: a turn by HTTP or WebSocket, an operator's command by the control
+    socket."""
+
+    HTTP = "http"
+    WEBSOCKET = "websocket"
+    CONTROL = "control"
+
+
+class Outcome(StrEnum):
+    """How a turn ended; the last three are what an operator did to a workflow or an account."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    REFUSED = "refused"
+    UPSTREAM_REFUSED = "upstream_refused"
+    UPSTREAM_FAILED = "upstream_failed"
+    CUT = "cut"
+    INTERRUPTED = "interrupted"
+    REPLACED = "replaced"
+    DISPLACED = "displaced"
+    CLIENT_GONE = "client_gone"
+    CLIENT_STALLED = "client_stalled"
+    SHUTDOWN = "shutdown"
+    BROKEN = "broken"
+    LISTED = "listed"
+    CLEARED = "cleared"
+    CHANGED = "changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

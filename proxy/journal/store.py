@@ -1,32 +1,20 @@
-"""Store: the journal's records in SQLite, bounded in rows and age.
+"""The journal's table: records written, bounded in rows and age, and read by any process."""
 
-Write-ahead logging with `synchronous = NORMAL`: a commit survives the end of the process, however
-sudden, and readers never wait for the writer. Only a crash of the machine may cost the last ones.
-"""
-
-import os
-import shutil
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from proxy.accounts.route import Move
-from proxy.errors import ConfigError
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.database import DATABASE_NAME, Database, Row, Statement, naming, read
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
 
-JOURNAL_NAME: Final = "journal.sqlite3"
 MOST_ROWS: Final = 200_000
 """About 50 MB; a heavy user makes some thousand turns a day."""
 MOST_DAYS: Final = 30
 PAGE_ROWS: Final = 1000
-"""Read at once, and looked at for their age at once: no step grows with the journal."""
-_BUSY_SECONDS: Final = 5.0
+"""Rows that are read at once, or looked at for their age at once: no step grows with the table."""
 _DAY_SECONDS: Final = 86_400.0
 _LARGEST: Final = 2**63 - 1
 
@@ -48,118 +36,56 @@ _AFTER: Final = f"SELECT id, {_NAMED} FROM turns WHERE id > ? ORDER BY id LIMIT 
 Numbered = tuple[int, TurnRecord]
 
 
-class Store:
-    """One connection, used by one thread at a time. Raises sqlite3.Error."""
-
-    def __init__(self, database: sqlite3.Connection, most_rows: int) -> None:
-        self._database = database
-        self._most_rows = most_rows
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute(
-            f"CREATE TABLE IF NOT EXISTS turns (id INTEGER PRIMARY KEY AUTOINCREMENT, {_NAMED})"
-        )
-        there = {column[1] for column in database.execute("PRAGMA table_info(turns)")}
-        for name in _COLUMNS:
-            if name not in there:  # made by a turnlane that knew less
-                database.execute(f"ALTER TABLE turns ADD COLUMN {name}")
-
-    def append(self, records: Sequence[TurnRecord]) -> None:
-        """Write all of them in one transaction, and forget what is too old or too much."""
-        database = self._database
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            database.executemany(_INSERT, map(_row, records))
-            database.execute(_FORGET_MANY, (self._most_rows,))
-            self.forget_old(records[-1].wall)
-            database.execute("COMMIT")
-        finally:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-
-    def forget_old(self, wall: float) -> None:
-        """Of the oldest ones, those beyond their days."""
-        self._database.execute(_FORGET_OLD, (PAGE_ROWS, wall - MOST_DAYS * _DAY_SECONDS))
-
-    def newest(self, count: int) -> list[TurnRecord]:
-        """The last `count` records, oldest first."""
-        return [_record(row[1:]) for row in self._database.execute(_NEWEST, (count,))]
-
-    def close(self) -> None:
-        self._database.close()
+def prepare(database: Database, wall: float) -> None:
+    """Make the table if it is missing, and drop the oldest records if they are too old. Raises
+    ConfigError."""
+    with naming(database.path):
+        database.table("turns", _COLUMNS, key="id INTEGER PRIMARY KEY AUTOINCREMENT")
+        database.execute([_forget_old(wall)])
 
 
-def open_store(home: Path, wall: float, most_rows: int = MOST_ROWS) -> Store:
-    """The journal of a home, its owner's alone. Raises ConfigError for one that cannot be used."""
-    path = home / JOURNAL_NAME
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        database = sqlite3.connect(
-            path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
-        )
-    except (OSError, sqlite3.Error) as error:
-        raise _unusable(path, error) from error
-    try:
-        store = Store(database, most_rows)
-        store.forget_old(wall)
-    except sqlite3.Error as error:
-        database.close()
-        raise _unusable(path, error) from error
-    return store
+def statements(records: Sequence[TurnRecord], most_rows: int = MOST_ROWS) -> list[Statement]:
+    """Return what writes some records, and drops those that are too old or too many."""
+    return [
+        (_INSERT, map(_row, records)),
+        (_FORGET_MANY, [(most_rows,)]),
+        _forget_old(records[-1].wall),
+    ]
+
+
+def _forget_old(wall: float) -> Statement:
+    return _FORGET_OLD, [(PAGE_ROWS, wall - MOST_DAYS * _DAY_SECONDS)]
+
+
+def newest_of(database: Database, count: int) -> list[TurnRecord]:
+    """Return the last `count` records, oldest first. Raises ConfigError."""
+    with naming(database.path):
+        return [record for _, record in map(_numbered, database.query(_NEWEST, (count,)))]
 
 
 def newest(home: Path, count: int, *, untouched: bool = False) -> list[Numbered]:
-    """The last `count` records, oldest first. Raises ConfigError.
+    """Return the last `count` records of a home, oldest first. Raises ConfigError.
 
-    `untouched`: not even SQLite's own files beside the journal change.
+    `untouched` is for a home where no process serves: no file in it changes.
     """
     return _read(home, _NEWEST, (count,), untouched=untouched)
 
 
 def after(home: Path, number: int, *, untouched: bool = False) -> Iterator[Numbered]:
-    """Every record beyond `number`, oldest first. Raises ConfigError."""
+    """Yield every record beyond `number`, oldest first. Raises ConfigError."""
     while page := _read(home, _AFTER, (number, PAGE_ROWS), untouched=untouched):
         yield from page
         number = page[-1][0]
 
 
-def _read(
-    home: Path, query: str, values: tuple[int, ...], *, untouched: bool = False
-) -> list[Numbered]:
-    """Read-only: it needs no lock and changes no record, whoever writes meanwhile."""
-    path = home / JOURNAL_NAME
-    try:
-        if not path.exists():
-            return []
-        with _as_it_is(path) if untouched else _open(path, "mode=ro") as database:
-            return [(row[0], _record(row[1:])) for row in database.execute(query, values)]
-    except (sqlite3.Error, ValueError, OSError) as error:
-        raise _unusable(path, error) from error
+def _read(home: Path, query: str, values: Row, *, untouched: bool) -> list[Numbered]:
+    path = home / DATABASE_NAME
+    with naming(path):
+        return [*map(_numbered, read(path, "turns", query, values, untouched=untouched))]
 
 
-@contextmanager
-def _as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
-    """A process that was killed leaves its last records in a log beside the journal. To read that,
-    SQLite would change it, so a copy is read."""
-    log = path.with_name(f"{path.name}-wal")
-    if not log.exists():
-        with _open(path, "mode=ro&immutable=1") as database:
-            yield database
-        return
-    with TemporaryDirectory() as folder:
-        for part in (path, log):
-            shutil.copyfile(part, Path(folder, part.name))
-        with _open(Path(folder, path.name), "mode=rw") as database:
-            yield database
-
-
-def _open(path: Path, how: str) -> closing[sqlite3.Connection]:
-    uri = f"{path.absolute().as_uri()}?{how}"
-    return closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS))
-
-
-def _unusable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError(str(path), f"cannot be used, move it away to begin anew: {error}")
+def _numbered(row: Row) -> Numbered:
+    return row[0], _record(row[1:])
 
 
 def _row(record: TurnRecord) -> list[Any]:
@@ -168,7 +94,7 @@ def _row(record: TurnRecord) -> list[Any]:
 
 
 def _storable(count: int | None) -> int | None:
-    """An upstream may count what SQLite cannot."""
+    """Return a count, or None for one that an upstream made larger than SQLite can hold."""
     return None if count is None or abs(count) > _LARGEST else count
 
 

@@ -1,20 +1,19 @@
-"""Hour, pure: what the newest records say of the last hour, and of when a client was last seen."""
+"""Summary, pure: the last hour, and when a client was last seen, from the newest records."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 
 HOUR_SECONDS: Final = 3600.0
 MOST_RECORDS: Final = 5000
-"""How far back is looked; a busier hour is counted from its end."""
+"""The newest records that are counted; of a busier hour, its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalCount:
-    """One kind of no in the last hour, by turnlane or by an upstream."""
+    """One reason for refusals in the last hour, by turnlane or by an upstream."""
 
     reason: str
     times: int
@@ -23,7 +22,7 @@ class RefusalCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastHour:
-    """What the journal has of it, over restarts; tokens where the upstream counted them."""
+    """The last hour, over restarts; tokens are summed where the upstream counted them."""
 
     turns: int = 0
     failed: int = 0
@@ -38,7 +37,7 @@ class LastHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """`last_turn` is when the newest turn began that came from a client with threads, as Codex."""
+    """`last_turn` is when the newest turn of a client with threads, such as Codex, began."""
 
     hour: LastHour = field(default_factory=LastHour)
     last_turn: float | None = None
@@ -51,7 +50,7 @@ def past(records: Sequence[TurnRecord], now: float) -> Past:
 
 
 def summed(records: Iterable[TurnRecord], now: float) -> LastHour:
-    """The last hour of some records."""
+    """Sum up the records of the last hour."""
     recent = [
         x for x in records if x.wall > now - HOUR_SECONDS and x.transport is not Transport.CONTROL
     ]
@@ -59,7 +58,7 @@ def summed(records: Iterable[TurnRecord], now: float) -> LastHour:
     counted = [x.usage for x in turns if x.usage.input_tokens is not None]
     reasons: dict[str, list[float]] = {}
     for record in recent:
-        if (reason := _no(record)) is not None:
+        if (reason := _refusal_of(record)) is not None:
             reasons.setdefault(reason, []).append(record.wall)
     refusals = [
         RefusalCount(reason=reason, times=len(times), last=max(times))
@@ -80,7 +79,7 @@ _FAILED: Final = frozenset(
 )
 
 
-def _no(record: TurnRecord) -> str | None:
+def _refusal_of(record: TurnRecord) -> str | None:
     if record.refusal is not None:
         return record.refusal
     if record.outcome is Outcome.UPSTREAM_REFUSED:

@@ -87,7 +87,7 @@ class Ownership:
             self._until_end.enter_context(running)
         self._get_listener(running)
         if running is not None:
-            async with open_runtime(self.config):
+            async with open_runtime(self.config, rehearsal=True):
                 pass
             codex = "" if self._codex is None else str(self._codex.config)
             await running.say(Word.COMMIT, codex)

@@ -65,7 +65,8 @@ async def serve(
         lasting = codex is not None or ownership.managed  # put back, or served again when needed
         warn = None if lasting else partial(warn_of_codex, config.home)
         service.start_soon(_watch_signals, runtime, server, service.cancel_scope, warn)
-        service.start_soon(runtime.journal.write)
+        if runtime.database is not None:
+            service.start_soon(runtime.database.write)
         service.start_soon(runtime.opener.refresher.serve, service)
         await service.start(_own, runtime, ownership, server, codex, service)
         say(url(ownership.listening))
@@ -85,8 +86,8 @@ async def _own(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """Do what only the owner of a home does: accept, obey commands, write bindings down, connect
-    Codex. Returns after handing the home over, with the drain begun."""
+    """Do what only the owner of a home does: accept, obey commands, look after accounts,
+    connect Codex. Returns after handing the home over, with the drain begun."""
     following: Peer | None = None
     codex_of_next = ""
     here = url(ownership.listening)
@@ -94,8 +95,6 @@ async def _own(
         commands = partial(_answer, runtime, here)
         await owning.start(serve_control, ownership.control, commands, owning)
         owning.start_soon(server.accept, trio.SocketListener(ownership.listening), service)
-        if runtime.shelf is not None:
-            owning.start_soon(runtime.accounts.scribe.write, runtime.shelf)
         owning.start_soon(watch_accounts, runtime)
         if codex is not None:
             owning.start_soon(stay_connected, codex, here, runtime.admission)
@@ -105,8 +104,7 @@ async def _own(
         refuses = partial(_refuses, runtime, ownership)
         following, codex_of_next = await wait_next(ownership.control, ownership.listening, refuses)
         owning.cancel_scope.cancel()
-    if runtime.shelf is not None:
-        runtime.accounts.scribe.flush(runtime.shelf)
+    await runtime.accounts.scribe.leave()
     ownership.leave(codex_of_next)
     if following is not None:
         with following:

@@ -1,7 +1,6 @@
 """Install turnlane as a systemd user service, remove it, and report its state."""
 
 import ipaddress
-import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final
 
 from proxy.config.load import Config
 from proxy.errors import ConfigError
+from proxy.files import replace_file
 from proxy.service.units import MARK, SERVICE, SOCKET, Service, systemd_units
 
 COMMAND_SECONDS: Final = 60.0
@@ -162,12 +162,11 @@ def refuse_foreign(path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace the file atomically. Raise ConfigError if it cannot be written."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace the file atomically, with the mode that the umask allows. Raise ConfigError if it
+    cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(text, "utf-8")
-        fresh.replace(path)
+        replace_file(path, text.encode(), mode=0o666)
     except OSError as error:
         raise ConfigError(str(path), f"cannot be written: {error.strerror}") from error
 

@@ -8,13 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from proxy.accounts.persistence import SHELF_NAME
-from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME
+from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.saved import NOTE_NAME
+from proxy.database import DATABASE_NAME
 from proxy.errors import ConfigError
 from proxy.home.lock import LOCK_NAME
-from proxy.journal.store import JOURNAL_NAME
 from proxy.keys import KEYS_NAME
 from proxy.status.finding import CheckContext, Finding, editing, good, specs_of, warning, wrong
 from proxy.status.preflight import home_problem
@@ -23,8 +22,8 @@ FEW_FILES: Final = 4096
 """Open files: a WebSocket and its upstream connection are two, and 256 of them may be open."""
 PRIVATE: Final = (
     KEYS_NAME,
-    BOOK_NAME,
-    *(f"{name}{end}" for name in (JOURNAL_NAME, SHELF_NAME) for end in ("", "-wal", "-shm")),
+    REGISTRY_NAME,
+    *(f"{DATABASE_NAME}{end}" for end in ("", "-wal", "-shm")),
     NOTE_NAME,
     LOCK_NAME,
 )
@@ -142,7 +141,7 @@ def _journal(patient: CheckContext) -> Finding:
     problem = patient.seen.journal_problem
     if problem is None:
         return good("journal", "it can be read, or is not there yet")
-    journal = patient.home / JOURNAL_NAME
+    journal = patient.home / DATABASE_NAME
     return wrong("journal", problem, f"mv {journal} {journal}.away, then start turnlane anew")
 
 

@@ -24,7 +24,7 @@ from proxy.accounts.verdict import Kind
 from proxy.accounts.view import AccountId
 from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList, find
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused
 from proxy.responses.events import response_id
 from proxy.responses.forwarding import for_account

@@ -18,7 +18,7 @@ from proxy.accounts.verdict import (
 )
 from proxy.accounts.view import Family
 from proxy.accounts.wording import advice, out_of_use
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from proxy.refusal import Reason, Refused, SpentQuota
 from proxy.responses.rawjson import UNREADABLE
 from proxy.turn.ended import Answer, Cut, Delivered, Finished, Rejected, outcome_of

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from proxy.headers import Headers
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from proxy.refusal import Refused
 from proxy.responses.events import UNKNOWN_USAGE, TokenUsage
 from proxy.responses.sse import Event

@@ -9,7 +9,7 @@ from lifecycle import Lease
 from proxy.accounts.claim import IssuedKind
 from proxy.accounts.route import Move
 from proxy.headers import Headers, find
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Refused
 from proxy.responses.sse import Noted
 from proxy.turn.ended import Cause, Ended, Finished

@@ -19,8 +19,7 @@ from proxy.config.load import Config
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.ingress.app import App
 from proxy.journal.journal import Journal
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.keys import KeyRing
 from proxy.runtime import Runtime
 from tests.testkit.asgi import Client, HttpClient, SocketClient
@@ -31,7 +30,7 @@ WALL = 1_800_000_000.0
 HOST = (b"host", b"127.0.0.1:10110")
 
 NO_KEYS = KeyRing(Path("no-such-home"))
-NO_BOOK = AccountRegistry(Path("no-such-home"))
+NO_REGISTRY = AccountRegistry(Path("no-such-home"))
 
 TRANSPORTS: Sequence[Transport] = (Transport.HTTP, Transport.WEBSOCKET)
 Pairs = Sequence[tuple[str, str]]
@@ -80,7 +79,7 @@ class Bench:
             journal=Journal(),
             keys=NO_KEYS if keys is None else keys,
             accounts=AccountPool(accounts, routing or RoutingSettings(), wall),
-            book=NO_BOOK,
+            registry=NO_REGISTRY,
             opener=opener(),
             wall=wall,
         )

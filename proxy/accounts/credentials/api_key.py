@@ -8,7 +8,7 @@ from proxy.headers import HeaderList
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """An API key. Raises ValueError for one that no header can hold."""
+    """An API key. Raises ValueError for one that does not fit into a header."""
 
     secret: str = field(repr=False)
     organization: str | None = None

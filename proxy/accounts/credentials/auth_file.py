@@ -1,16 +1,15 @@
-"""An auth.json on disk: read when it changed, locked beside it, replaced in one step.
+"""An auth.json on disk: read when it has changed, locked beside it, replaced in one step.
 
-It may be Codex's own file. Codex replaces it without holding any lock while it asks the auth
-server, so our lock keeps turnlanes apart, and only comparing keeps turnlane and Codex apart.
+It may be Codex's own file. Codex takes no lock when it replaces it, so the lock keeps turnlanes
+apart, and only a comparison of the tokens keeps turnlane and Codex apart.
 
-All here is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
+Every step is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
 checkpoint between a token that works once and the file that has to keep its successor.
 """
 
-import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,16 +17,17 @@ from typing import Final, NamedTuple
 import trio
 
 from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal, read_login, rewritten
+from proxy.files import lock_file, replace_file, try_lock
 
 MOST_BYTES: Final = 2**20
-"""An auth.json beyond this is none."""
+"""The most that is read; a larger file is not an auth.json."""
 LOCK_SUFFIX: Final = ".turnlane.lock"
 RETRY_SECONDS: Final = 0.05
 SETTLE_SECONDS: Final = 1.0
 
 
 class Stamp(NamedTuple):
-    """Equal as long as nobody has written the file."""
+    """What changes when the file is written."""
 
     mtime_ns: int
     size: int
@@ -36,7 +36,7 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A file as it was read; `data` is empty when it could not be."""
+    """A file as it was read; `data` is empty if it could not be read."""
 
     stamp: Stamp | None
     data: bytes = field(repr=False)
@@ -44,7 +44,7 @@ class Copy:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """None when there is no such file."""
+    """Return the stamp of a file; None if there is no such file."""
     try:
         return _stamp(path.stat())
     except OSError:
@@ -65,7 +65,7 @@ def read(path: Path) -> Copy:
 
 
 async def read_settled(path: Path) -> Copy:
-    """As `read`, but a file that is being written has `SETTLE_SECONDS` to become whole."""
+    """Read a file, giving one that is being written `SETTLE_SECONDS` to become whole."""
     deadline = trio.current_time() + SETTLE_SECONDS
     while True:
         found = read(path)
@@ -76,26 +76,22 @@ async def read_settled(path: Path) -> Copy:
 
 @asynccontextmanager
 async def locked_beside(path: Path) -> AsyncIterator[None]:
-    """Hold the lock beside the file that the path leads to; waits for it. Raises OSError."""
-    lock = os.open(beside(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            if _try_lock(lock):
-                break
+    """Wait for the lock beside the file that the path leads to, and hold it. Raises OSError."""
+    with lock_file(lock_path(path)) as lock:
+        while not try_lock(lock):  # noqa: ASYNC110  no event tells of another process
             await trio.sleep(RETRY_SECONDS)
         yield
-    finally:
-        os.close(lock)
 
 
-def beside(path: Path) -> Path:
+def lock_path(path: Path) -> Path:
     """The lock of the file that the path leads to."""
-    target = _target(path)
+    target = Path(os.path.realpath(path))
     return target.with_name(target.name + LOCK_SUFFIX)
 
 
 def tokens_differ(now: Copy, before: Copy) -> bool:
-    """Somebody wrote other tokens. Bytes that stay broken are nobody's, and are replaced."""
+    """Whether another process wrote other tokens. Bytes that stay broken count as equal, so they
+    are replaced."""
     if now.login is NoLogin.BROKEN or not isinstance(before.login, Login):
         return False
     if not isinstance(now.login, Login):
@@ -108,7 +104,8 @@ def tokens_differ(now: Copy, before: Copy) -> bool:
 
 
 def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
-    """Put renewed tokens where the old ones stood, unless somebody was faster; brings what holds.
+    """Replace the old tokens by renewed ones, unless another process was faster; return the file as
+    it is then.
 
     Raises OSError when the file cannot be written: then the tokens are nowhere else.
     """
@@ -120,29 +117,8 @@ def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
     return read(path)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """In one step, 0600 from the first byte, the owner kept. A link stays, its target goes."""
-    target = _target(path)
-    owner = target.stat() if target.exists() else None
-    fresh = target.with_name(f"{target.name}.{os.getpid()}.new")
-    with suppress(FileNotFoundError):
-        fresh.unlink()
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            if owner is not None and owner.st_uid != os.geteuid():
-                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(target)
-    except OSError:
-        fresh.unlink(missing_ok=True)
-        raise
-
-
 def check_login(path: Path) -> Copy:
-    """The file, which is a login. Raises ValueError when it is none."""
+    """Read a login. Raises ValueError if the file is not one."""
     found = read(path)
     problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
     if problem is not None:
@@ -161,7 +137,8 @@ def _why_not(path: Path, problem: NoLogin) -> str:
 
 
 def login_copy(path_from: Path, path_to: Path) -> None:
-    """A copy of a login, 0600. Raises ValueError when there is none, OSError if it cannot be kept.
+    """Copy a login into a private file. Raises ValueError if there is none, OSError if it cannot be
+    written.
 
     A refresh token works once: after either file has been refreshed, the other's is used up.
     """
@@ -170,17 +147,5 @@ def login_copy(path_from: Path, path_to: Path) -> None:
     replace_file(path_to, found.data)
 
 
-def _target(path: Path) -> Path:
-    return Path(os.path.realpath(path))
-
-
 def _stamp(found: os.stat_result) -> Stamp:
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

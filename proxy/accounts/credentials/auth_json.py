@@ -1,6 +1,6 @@
-"""auth.json, pure: a ChatGPT login as Codex keeps it, read, and rewritten with all else kept.
+"""auth.json, pure: read a ChatGPT login as Codex keeps it, and rewrite its tokens.
 
-What is not a token here stays the bytes that it came as, in the place where it stood.
+Everything that is not a token keeps its bytes and its place.
 """
 
 import base64
@@ -27,7 +27,7 @@ KNOWN_CODES: Final = frozenset(
         "invalid_grant",
     }
 )
-"""What an auth server says of a refresh token that will never work again."""
+"""The codes of an auth server for a refresh token that will never work again."""
 _IN_A_HEADER: Final = re.compile(r"[!-~]+")
 _any_claims: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -60,14 +60,14 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What an auth server sent: any of the three may be absent."""
+    """The tokens that an auth server sent; any of the three may be absent."""
 
     access_token: str | None = field(default=None, repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     id_token: str | None = field(default=None, repr=False)
 
     def over(self, older: "Renewal") -> "Renewal":
-        """What holds after both have come."""
+        """Return the tokens that are valid after both have come."""
         return Renewal(
             access_token=self.access_token or older.access_token,
             refresh_token=self.refresh_token or older.refresh_token,
@@ -76,7 +76,7 @@ class Renewal:
 
 
 def read_login(data: bytes) -> Login | NoLogin:
-    """The login in an auth.json."""
+    """Return the login in an auth.json, or why there is none."""
     try:
         document = members(data)
         raw = document.get("tokens")
@@ -107,7 +107,7 @@ def _login(tokens: Fields) -> Login | NoLogin:
 
 
 def rewritten(data: bytes, renewal: Renewal, wall: float) -> bytes:
-    """The same file with the tokens that came. Raises one of UNREADABLE."""
+    """Return the file with new tokens in it. Raises one of UNREADABLE."""
     document = members(data)
     tokens = members(document["tokens"]) if "tokens" in document else {}
     for name in ("id_token", "access_token", "refresh_token"):
@@ -119,7 +119,7 @@ def rewritten(data: bytes, renewal: Renewal, wall: float) -> bytes:
 
 
 def read_renewal(body: bytes) -> Renewal | None:
-    """The tokens in a token endpoint's answer; None when there is none in it."""
+    """Return the tokens in a token endpoint's answer; None if it has none."""
     try:
         answer = members(body)
     except UNREADABLE:
@@ -133,7 +133,7 @@ def read_renewal(body: bytes) -> Renewal | None:
 
 
 def refusal_code(body: bytes) -> str | None:
-    """The code of a token endpoint's refusal, if it is one of KNOWN_CODES."""
+    """Return the code of a token endpoint's refusal, if it is one of KNOWN_CODES."""
     try:
         answer = members(body)
         code = text(answer, "error") or text(answer, "code")
@@ -145,7 +145,7 @@ def refusal_code(body: bytes) -> str | None:
 
 
 def jwt_expiry(token: str) -> float | None:
-    """The `exp` claim, unverified; None for a token that is opaque or has none."""
+    """Return the `exp` claim (RFC 7519 §4.1.4), unverified; None if the token has none."""
     expires = _claims(token).get("exp")
     if isinstance(expires, int | float) and not isinstance(expires, bool):
         return float(expires) if abs(expires) < 1e12 and math.isfinite(expires) else None
@@ -153,18 +153,18 @@ def jwt_expiry(token: str) -> float | None:
 
 
 def plan_of(id_token: str) -> str | None:
-    """The plan that a ChatGPT login says it has, unverified."""
+    """Return the plan that a ChatGPT login names, unverified."""
     plan = _openai_claims(id_token).get("chatgpt_plan_type")
     return plan if isinstance(plan, str) and can_travel(plan) and len(plan) <= 64 else None
 
 
 def can_travel(text: str) -> bool:
-    """Whether a header can hold it: visible ASCII without spaces."""
+    """Whether a text fits into a header: visible ASCII without spaces."""
     return _IN_A_HEADER.fullmatch(text) is not None
 
 
 def digest(*parts: str) -> str:
-    """128 bits in hex over the parts and their lengths."""
+    """Return a digest of 128 bits, in hex, over the parts and their lengths."""
     whole = hashlib.sha256()
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")

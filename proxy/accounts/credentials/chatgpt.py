@@ -1,4 +1,4 @@
-"""Credentials: what an account puts into a request, and how it is kept good.
+"""ChatGPT logins as credentials: what they put into a request, and how they stay valid.
 
 Theory of operation
 -------------------
@@ -6,7 +6,7 @@ A ChatGPT login is its auth.json. The file is read again whenever its stamp chan
 Codex or another turnlane wrote is used at once. A token that is about to expire, or that an
 upstream has refused, is renewed by one flight (`proxy.accounts.credentials.refresh`) that all
 callers wait for; the flight looks into the file first, under a lock, and asks the auth server only
-if nobody has been there. A refusal by the auth server holds for the refresh token that it refused:
+if no other process has. A refusal by the auth server holds for the refresh token that it refused:
 a new one in the file is tried again.
 """
 
@@ -42,13 +42,15 @@ from proxy.headers import HeaderList
 logger = logging.getLogger(__name__)
 
 MARGIN_SECONDS: Final = 60.0
-"""A token is renewed before it expires on its way. Codex does so 5 minutes before."""
+"""A token is renewed this long before it expires, so none expires on its way. Codex renews 5
+minutes before."""
 SPACING_SECONDS: Final = 30.0
 """A token this young is not renewed: a wrong clock or a stubborn upstream would ask for ever."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 2.0
-"""After a refusal: whoever used the refresh token up is about to write its successor."""
+"""How long to wait, after a refusal, for the process that used the refresh token up to write its
+successor."""
 GRACE_STEP_SECONDS: Final = 0.1
 
 
@@ -61,7 +63,7 @@ class ChatGptLogin:
         self._copy = read(path)
         self._login = self._copy.login
         self._known = self._login if isinstance(self._login, Login) else None
-        """What stands in while the file is being written."""
+        """The last login that was read, in use while the file is being written."""
         self._fingerprint = "" if self._known is None else self._known.identity
         self._unsaved = Renewal()
         self._flight: Flight | None = None
@@ -75,7 +77,7 @@ class ChatGptLogin:
 
     @property
     def fingerprint(self) -> str:
-        """Of the login that the file holds, or held last; empty before there was one."""
+        """The fingerprint of the login that the file holds or held last; empty before any."""
         self._current()
         return self._fingerprint
 
@@ -91,12 +93,12 @@ class ChatGptLogin:
 
     @property
     def failure(self) -> CredentialFailure | None:
-        """Why there is no login; None while there is one."""
+        """Why there is no login; None if there is one."""
         login = self._current()
         return _unusable(login) if isinstance(login, NoLogin) else None
 
     async def headers(self, wall: float) -> HeaderList | CredentialFailure:
-        """What a request needs now; a token about to expire is renewed first."""
+        """Return the headers for a request, renewing a token that is about to expire."""
         login = self._current()
         if isinstance(login, NoLogin):
             return self._without_a_file(login, wall)
@@ -109,7 +111,7 @@ class ChatGptLogin:
         return outcome if isinstance(login, NoLogin) or login.expires_by(wall) else _headers(login)
 
     async def renew(self, used: str | bytes, wall: float) -> HeaderList | CredentialFailure:
-        """What a request needs after an upstream refused the authorization `used`."""
+        """Return the headers for a request after an upstream refused the authorization `used`."""
         login = self._current()
         if isinstance(login, NoLogin):
             return _unusable(login)
@@ -128,7 +130,7 @@ class ChatGptLogin:
         return self._login
 
     def _take(self, copy: Copy) -> None:
-        """New tokens, whoever wrote them, end what was known of the old ones."""
+        """Take in a file: new tokens, whoever wrote them, end what was known about the old ones."""
         if copy.data != self._copy.data or isinstance(copy.login, NoLogin):
             self._login = copy.login
             self._unsaved = Renewal()
@@ -147,13 +149,13 @@ class ChatGptLogin:
         return _unusable(problem)
 
     def _seconds_young(self, login: Login) -> float:
-        """How long a token that a refresh has brought is still too young for another."""
+        """Return for how many seconds a token is still too young to be renewed again."""
         if self._young is None or self._young[0] != login.access_token:
             return 0.0
         return self._young[1] + SPACING_SECONDS - trio.current_time()
 
     async def _renewed(self, login: Login, wall: float) -> RefreshOutcome:
-        """A login with another access token, from the flight under way or one of its own."""
+        """Return a login with another access token, from the refresh under way or a new one."""
         while True:
             flight = self._flight
             if flight is None or flight.ended.is_set():
@@ -177,7 +179,7 @@ class ChatGptLogin:
         return None
 
     async def _refresh(self, stale: str, wall: float, shelter: trio.CancelScope) -> RefreshOutcome:
-        """The flight. Once the auth server is asked, only the deadline ends it."""
+        """Refresh the tokens. Once the auth server is asked, only the deadline ends this."""
         outcome: RefreshOutcome | None = None
         try:
             with trio.move_on_at(shelter.deadline):
@@ -211,7 +213,7 @@ class ChatGptLogin:
         return answer
 
     async def _is_overtaken(self, before: Copy) -> bool:
-        """Whether whoever used the refresh token up writes what it brought."""
+        """Whether the process that used the refresh token up writes new tokens in time."""
         deadline = trio.current_time() + GRACE_SECONDS
         while not (found := tokens_differ(read(self._path), before)):
             if trio.current_time() >= deadline:
@@ -220,7 +222,7 @@ class ChatGptLogin:
         return found
 
     async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> RefreshOutcome:
-        """Write what came. A login that somebody else has written meanwhile wins."""
+        """Write new tokens. A login that another process has written meanwhile wins."""
         renewal = renewal.over(self._unsaved)
         with trio.CancelScope(shield=True):  # what came is nowhere else yet
             await read_settled(self._path)
@@ -263,6 +265,6 @@ def _headers(login: Login) -> HeaderList:
 
 
 def _token_in(authorization: str | bytes) -> str:
-    """Its token, with or without `Bearer` before it."""
+    """Return the token of an authorization, with or without `Bearer` before it."""
     whole = authorization.decode("latin-1") if isinstance(authorization, bytes) else authorization
     return whole.strip().rpartition(" ")[2]

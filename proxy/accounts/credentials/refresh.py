@@ -1,4 +1,4 @@
-"""Refreshes of tokens: each in a task of the service, so that a cancelled turn cancels nobody's.
+"""Refresh tokens, each in a task of the service, so that a cancelled turn cancels no refresh.
 
 Theory of operation
 -------------------
@@ -21,11 +21,11 @@ from proxy.accounts.spec import REFRESH_URL
 logger = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "app_EMoamEEZ73f0CkXaXp7hrann"
-"""Codex's public one: a refresh token belongs to the client that it was given to."""
+"""The public id of Codex: a refresh token belongs to the client that it was given to."""
 REFRESH_SECONDS: Final = 30.0
-"""A whole flight: waiting for the lock, and for the auth server."""
+"""The deadline of a whole refresh: waiting for the lock and for the auth server."""
 LAST_SECONDS: Final = 2.0
-"""What a refresh under way may still take when turnlane ends."""
+"""How long a refresh that is under way may still take when turnlane ends."""
 MOST_FLIGHTS: Final = 256
 
 
@@ -74,7 +74,7 @@ class Flight:
 
 
 class Refresher:
-    """What the logins of one pool have in common: where they ask, and the task that asks."""
+    """The task that refreshes the logins of one pool, and where it asks."""
 
     def __init__(self, post: Post, refresh_url: str = REFRESH_URL) -> None:
         self._post = post
@@ -99,7 +99,7 @@ class Refresher:
             self._asks.close()
 
     def start(self, work: Work) -> Flight:
-        """Have `work` done. What must not be cut off, it does in the scope that it is given."""
+        """Have `work` done. It does what must not be cut off in the scope that it is given."""
         deadline = trio.current_time() + REFRESH_SECONDS
         flight = Flight(work, trio.CancelScope(shield=True, deadline=deadline))
         try:
@@ -115,7 +115,7 @@ class Refresher:
         return RefresherStatistics(started=self._flights, under_way=len(self._under_way))
 
     async def ask(self, refresh_token: str) -> Renewal | CredentialFailure:
-        """Use a refresh token up, if the auth server takes it."""
+        """Exchange a refresh token, which works once, for new tokens."""
         body = {
             "client_id": CLIENT_ID,
             "grant_type": "refresh_token",
@@ -139,7 +139,7 @@ class Refresher:
 
 
 def judge(status: int, answer: bytes) -> Renewal | CredentialFailure:
-    """What a token endpoint's answer means: only a refused refresh token is final."""
+    """Interpret a token endpoint's answer: only a refused refresh token is final."""
     if 200 <= status < 300:
         return read_renewal(answer) or _not_now(f"the auth server answered {status} with no token")
     code = refusal_code(answer)

@@ -12,7 +12,7 @@ SECRET_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A secret, and what its owner ought to know about the place where it was found."""
+    """A secret, and a warning about the place where it was found, if there is one."""
 
     secret: str = field(repr=False)
     note: str | None = None

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,12 +14,11 @@ from proxy.accounts.account import Account
 from proxy.accounts.credentials.chatgpt import ChatGptLogin
 from proxy.accounts.credentials.refresh import CredentialFailure, Refresher
 from proxy.accounts.health import AccountHealth
-from proxy.accounts.persistence import open_shelf
 from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.proxy.accounts.kit import (
     REUSED,
     AuthServer,
@@ -35,6 +33,7 @@ from tests.proxy.accounts.test_turns import reasoning, spent, turns
 from tests.testkit.accounts import FakeCredential, account, moves, served_by
 from tests.testkit.asgi import HttpClient, SocketClient
 from tests.testkit.events import SAID, call, call_output, create, created, failed, message, post
+from tests.testkit.home import remembered
 from tests.testkit.runtime import TRANSPORTS, WALL, Bench
 from tests.testkit.upstream import Script, answer, failing, rejecting, saying, streaming
 
@@ -465,9 +464,7 @@ async def test_quota_of_one_model_stays_refused_over_a_restart_and_stops_no_othe
     no = b'{"error":{"code":"insufficient_quota","message":"no quota for gpt-5.5."}}'
     bench = Bench(nursery, rejecting(429, no), accounts=[account("a")])
     await bench.post().wait_returned()
-    with closing(open_shelf(tmp_path)) as shelf:
-        bench.runtime.accounts.scribe.flush(shelf)
-        known = shelf.lasting()[AccountId("a")]
+    known = remembered(tmp_path, bench.runtime.accounts.scribe).accounts[AccountId("a")]
     spec = AccountSpec(key="env:UNUSED")
     after = Account(AccountId("a"), spec, FakeCredential("a"), AccountHealth(known))
     again = Bench(nursery, answer(), accounts=[after])

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from proxy.accounts.account import Account
-from proxy.accounts.opening import inspect
+from proxy.accounts.opening import inspect_accounts
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
+from proxy.config.load import Config
+from proxy.errors import ConfigError
 from tests.proxy.accounts.kit import access, document, write
 from tests.testkit.runtime import WALL, opener
 
@@ -17,6 +19,11 @@ WORK = AccountId("work")
 
 def standing(known: Account) -> tuple[Standing, str | None]:
     return known.view().standing(ANY, WALL), known.problem(WALL)
+
+
+def inspected(spec: AccountSpec, **secrets: str) -> str | None:
+    found = inspect_accounts(Config(accounts={WORK: spec}, secrets=secrets))
+    return found[0] if found else None
 
 
 def test_a_login_that_is_missing_waits_for_its_owner_to_sign_in(
@@ -58,19 +65,19 @@ def test_a_key_for_everybody_to_read_is_said(
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "chmod 600" in caplog.text
     assert "secret" not in caplog.text
-    assert "chmod 600" in (inspect(spec, {}) or "")
+    assert "chmod 600" in (inspected(spec) or "")
 
 
 def test_an_inspection_says_what_opening_would(tmp_path: Path) -> None:
     path = tmp_path / "auth.json"
     login = AccountSpec(auth_json=str(path))
-    missing = inspect(login, {})
+    missing = inspected(login)
     write(path, document(access(1)))
 
-    assert missing == "its auth.json is gone: sign in"
-    assert inspect(login, {}) is None
-    assert inspect(AccountSpec(key="env:KEY"), {"KEY": "sk-secret-one"}) is None
-    with pytest.raises(ValueError, match="KEY is empty"):
-        inspect(AccountSpec(key="env:KEY"), {})
-    with pytest.raises(ValueError, match="visible ASCII"):
-        inspect(AccountSpec(key="env:KEY"), {"KEY": "sk-secret one"})
+    assert missing == "accounts.work: its auth.json is gone: sign in"
+    assert inspected(login) is None
+    assert inspected(AccountSpec(key="env:KEY"), KEY="sk-secret-one") is None
+    with pytest.raises(ConfigError, match=r"accounts\.work\.key: .*KEY is empty"):
+        inspected(AccountSpec(key="env:KEY"))
+    with pytest.raises(ConfigError, match="visible ASCII"):
+        inspected(AccountSpec(key="env:KEY"), KEY="sk-secret one")

@@ -17,7 +17,7 @@ from proxy.accounts.usage import QuotaUsage
 from proxy.accounts.view import ANY, AccountId, Window
 from proxy.errors import UpstreamCut
 from proxy.ingress.identity import Identity
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.keys import KeyRing
 from tests.testkit.accounts import FakeCredential, account, moves, report, served_by, used_headers
 from tests.testkit.events import SAID, completed, create, created, failed, message, post, sse

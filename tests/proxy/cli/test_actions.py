@@ -2,8 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,15 @@ from proxy.accounts.route import Move
 from proxy.cli.actions import show_log
 from proxy.cli.main import app
 from proxy.config.load import load
+from proxy.database import DATABASE_NAME
 from proxy.home.lock import locked
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
-from proxy.journal.store import JOURNAL_NAME, Store, open_store
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.responses.events import TokenUsage
 from proxy.runtime import Runtime
 from tests.proxy.control.test_commands import listening
+from tests.testkit.home import journal, keep
 
 SECONDS = 20
 WALL = 1_800_000_000.0
@@ -104,14 +103,6 @@ def test_a_name_that_cannot_be_shown_makes_no_key(home: Path) -> None:
 # The log.
 
 
-@contextmanager
-def journal(home: Path, *records: TurnRecord) -> Iterator[Store]:
-    home.mkdir(exist_ok=True)
-    with closing(open_store(home, WALL)) as store:
-        store.append(records)
-        yield store
-
-
 def test_the_log_is_one_line_for_each_record(home: Path) -> None:
     with journal(home, PLAIN, REFUSED):
         shown = turnlane(home, "log")
@@ -160,7 +151,7 @@ def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        journal(home, *(replace(PLAIN, total_ms=float(x)) for x in range(5))) as store,
+        journal(home, *(replace(PLAIN, total_ms=float(x)) for x in range(5))) as database,
         locked(home),
     ):
         pauses: list[float] = []
@@ -169,7 +160,7 @@ def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
             pauses.append(seconds)
             if len(pauses) == 3:
                 raise KeyboardInterrupt
-            store.append([replace(PLAIN, total_ms=100.0 + x) for x in range(4)])
+            keep(database, *(replace(PLAIN, total_ms=100.0 + x) for x in range(4)))
 
         code = show_log(home, lines=2, follow=True, as_json=True, pause=pause)
     shown = [json.loads(line)["total_ms"] for line in capsys.readouterr().out.splitlines()]
@@ -181,14 +172,14 @@ def test_a_log_that_is_followed_shows_every_record_until_it_is_interrupted(
 def test_what_a_turnlane_wrote_last_is_followed_to_its_end(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with journal(home, PLAIN) as store, ExitStack() as running:
+    with journal(home, PLAIN) as database, ExitStack() as running:
         running.enter_context(locked(home))
         pauses: list[float] = []
 
         def pause(seconds: float) -> None:
             pauses.append(seconds)
             if len(pauses) == 1:
-                store.append([replace(PLAIN, total_ms=7.0)])
+                keep(database, replace(PLAIN, total_ms=7.0))
                 running.close()
             if len(pauses) == 3:
                 raise KeyboardInterrupt
@@ -227,11 +218,11 @@ def test_without_a_journal_the_log_is_empty(home: Path) -> None:
 
 def test_a_journal_that_is_none_is_named(home: Path) -> None:
     home.mkdir()
-    (home / JOURNAL_NAME).write_bytes(b"nonsense" * 99)
+    (home / DATABASE_NAME).write_bytes(b"nonsense" * 99)
     shown = turnlane(home, "log")
 
     assert shown.exit_code == 2
-    assert JOURNAL_NAME in shown.stderr
+    assert DATABASE_NAME in shown.stderr
 
 
 # A turnlane that runs.
@@ -292,7 +283,8 @@ async def test_roots_are_listed_and_cleared_and_both_are_in_the_log(
             listed = await asked_of(home, "workflows", "--json")
         cleared = await asked_of(home, "workflows", "clear", root[:8])
         unknown = await asked_of(home, "workflows", "clear", "ff")
-        running.journal.flush()
+        assert running.database is not None
+        await running.database.wait_write()
         log = await asked_of(home, "log", "--json")
 
     assert (table.exit_code, cleared.exit_code, unknown.exit_code) == (0, 0, 1)

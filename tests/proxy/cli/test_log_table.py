@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.accounts.route import Move
 from proxy.cli.log_table import NARROWEST, log_lines
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
 
 WALL = 1_800_000_000.0

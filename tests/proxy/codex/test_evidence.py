@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,11 @@ from proxy.codex.evidence import adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
-from proxy.journal.store import JOURNAL_NAME, open_store
+from proxy.database import DATABASE_NAME
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 from tests.proxy.codex.test_processes import FakeProcess
+from tests.testkit.home import journal
 
 BASE = URL.removesuffix("/v1")
 
@@ -104,15 +103,13 @@ def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes)
         lane="a" * 32,
     )
     homes.home.mkdir()
-    with closing(open_store(homes.home, WALL)) as store:
-        store.append(
-            [
-                turn,
-                replace(turn, wall=WALL + 20, total_ms=15_000.0),
-                replace(turn, wall=WALL + 30, lane=None),
-                replace(turn, wall=WALL + 40, outcome=Outcome.REFUSED, refusal="draining"),
-            ]
-        )
+    later = (
+        replace(turn, wall=WALL + 20, total_ms=15_000.0),
+        replace(turn, wall=WALL + 30, lane=None),
+        replace(turn, wall=WALL + 40, outcome=Outcome.REFUSED, refusal="draining"),
+    )
+    with journal(homes.home, turn, *later):
+        pass
 
     assert last_turn(homes.home, WALL) == WALL + 5
 
@@ -120,7 +117,7 @@ def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes)
 def test_without_a_journal_there_is_no_last_turn(homes: Homes) -> None:
     missing = last_turn(homes.home, WALL)
     homes.home.mkdir()
-    (homes.home / JOURNAL_NAME).write_bytes(b"nonsense" * 99)
+    (homes.home / DATABASE_NAME).write_bytes(b"nonsense" * 99)
 
     assert (missing, last_turn(homes.home, WALL)) == (None, None)
 

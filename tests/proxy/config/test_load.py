@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 import pytest
 
 from lifecycle import Limits, Overlap, WorkflowLimits
+from proxy.accounts.opening import inspect_accounts
 from proxy.accounts.route import RoutingSettings
 from proxy.config.load import Config, home, load
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.errors import ConfigError
-from proxy.runtime import inspect_accounts
 
 SECTIONS: Mapping[str, type] = {
     "server": ServerSettings,

@@ -2,7 +2,6 @@
 
 import stat
 from collections.abc import Collection
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,18 @@ from proxy.accounts.bindings import ThreadName
 from proxy.accounts.claim import AccountRequest
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.opening import ManagedAccounts
-from proxy.accounts.persistence import open_shelf
+from proxy.accounts.persistence import remember, statements
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.registry import BOOK_NAME, SECRETS_NAME, AccountRegistry
+from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME, AccountRegistry
 from proxy.accounts.route import Move, MoveReason, Route, RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
 from proxy.control.accounts import about_accounts
+from proxy.database import open_database
 from proxy.errors import ConfigError
 from tests.proxy.accounts.kit import access, document, identity, write
 from tests.testkit.accounts import account
+from tests.testkit.home import remembered
 from tests.testkit.runtime import WALL, opener
 
 KEY = "sk-secret-one"
@@ -38,7 +39,7 @@ def managed(
 ) -> ManagedAccounts:
     return ManagedAccounts(
         pool=AccountPool(accounts, RoutingSettings(), lambda: WALL),
-        book=AccountRegistry(home),
+        registry=AccountRegistry(home),
         opener=opener(),
         configured=configured,
     )
@@ -110,8 +111,8 @@ def test_a_key_stands_in_one_file_that_is_its_owners_alone(home: Path) -> None:
     home.mkdir()
     add(managed(home))
 
-    assert KEY not in (home / BOOK_NAME).read_text()
-    for file in (home / BOOK_NAME, home / SECRETS_NAME / "work.key"):
+    assert KEY not in (home / REGISTRY_NAME).read_text()
+    for file in (home / REGISTRY_NAME, home / SECRETS_NAME / "work.key"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE((home / SECRETS_NAME).stat().st_mode) == 0o700
 
@@ -153,10 +154,10 @@ def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
     add(those)
     before = generation(those)
     ask(those, "remove", name="work")
-    with closing(open_shelf(home)) as shelf:
-        shelf.write([], [(WORK, PersistedHealth(plan="pro"))])
-        those.pool.scribe.flush(shelf)
-        kept = shelf.lasting()
+    with open_database(home) as database:
+        remember(home, database)
+        database.execute(statements([], [(WORK, PersistedHealth(plan="pro"))]))
+    kept = remembered(home, those.pool.scribe).accounts
     again = add(those)
 
     assert (before, kept) == (8, {})
@@ -429,12 +430,12 @@ def test_an_unknown_command_is_said(asked: dict[str, Any], home: Path) -> None:
     assert "unknown command" in about_accounts(managed(home), asked)["error"]
 
 
-# The book.
+# The registry.
 
 
 def test_a_book_that_is_none_is_named(home: Path) -> None:
     home.mkdir()
-    (home / BOOK_NAME).write_text("{")
+    (home / REGISTRY_NAME).write_text("{")
 
     with pytest.raises(ConfigError, match="move it away"):
         AccountRegistry(home)
@@ -442,7 +443,7 @@ def test_a_book_that_is_none_is_named(home: Path) -> None:
 
 def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
     home.mkdir()
-    (home / BOOK_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
+    (home / REGISTRY_NAME).write_text('{"work": {"key": "sk-secret-1"}}')
 
     with pytest.raises(ConfigError) as raised:
         AccountRegistry(home)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from trio.testing import MockClock
 
 from proxy.accounts.account import Account
 from proxy.accounts.credentials.refresh import CredentialFailure
-from proxy.accounts.persistence import open_shelf
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.verdict import UNREACHABLE, Kind, Verdict
 from proxy.accounts.view import ANY, AccountId, Standing
@@ -28,6 +27,7 @@ from proxy.control.checkup import (
 )
 from proxy.errors import UpstreamCut
 from tests.testkit.accounts import FakeCredential, account, report
+from tests.testkit.home import remembered
 from tests.testkit.runtime import WALL, Bench
 from tests.testkit.upstream import JSON, Script, failing, rejecting
 
@@ -335,9 +335,7 @@ async def test_what_was_looked_up_is_written_down(
     known = spent_for_days("work")
     async with watching(usage(43), accounts=(known,)) as made:
         await trio.sleep(WATCH_SECONDS + 1)
-        with closing(open_shelf(tmp_path)) as shelf:
-            made.runtime.accounts.scribe.flush(shelf)
-            kept = shelf.lasting()[known.id]
+        kept = remembered(tmp_path, made.runtime.accounts.scribe).accounts[known.id]
 
     assert [window.used_percent for window in kept.windows] == [43]
     assert kept.spent == {}

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ import trio
 from trio.testing import MockClock
 
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
-from proxy.accounts.persistence import open_shelf
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.route import RoutingSettings
@@ -27,11 +26,12 @@ from proxy.control.commands import about_keys, answer
 from proxy.control.offline import ask_about_accounts, ask_about_keys
 from proxy.errors import ConfigError
 from proxy.home.lock import CONTROL_NAME, locked
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from proxy.keys import KeyRing
 from proxy.runtime import Runtime
 from tests.proxy.ingress.runtimes import WALL, runtime
 from tests.testkit.accounts import account
+from tests.testkit.home import remembered
 from tests.testkit.upstream import JSON, FakeUpstream, Script
 
 ROOT = RootId("ab" * 16)
@@ -147,7 +147,7 @@ async def test_a_disk_that_takes_no_key_is_said(tmp_path: Path) -> None:
 async def test_accounts_are_a_matter_of_the_process_that_runs(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
-    running = replace(runtime(), book=AccountRegistry(tmp_path))
+    running = replace(runtime(), registry=AccountRegistry(tmp_path))
     secret = "sk-secret-one"
     added = await answer(running, {"command": "accounts.add", "name": "work", "secret": secret})
     listed = await answer(running, {"command": "accounts.list"})
@@ -164,7 +164,7 @@ async def test_what_is_done_to_an_account_is_recorded_and_a_look_is_not(
     autojump_clock: MockClock, tmp_path: Path
 ) -> None:
     pool = AccountPool([account("work")], RoutingSettings(), lambda: WALL)
-    running = replace(runtime(), accounts=pool, book=AccountRegistry(tmp_path))
+    running = replace(runtime(), accounts=pool, registry=AccountRegistry(tmp_path))
     for command in ("accounts.pause", "accounts.list", "accounts.resume"):
         await answer(running, {"command": command, "name": "work"})
     await answer(running, {"command": "accounts.pause", "name": "nobody"})
@@ -234,8 +234,7 @@ def test_where_none_runs_accounts_are_changed_and_remembered_all_the_same(tmp_pa
     asked("add", name="work", secret="sk-secret-third")
 
     assert (paused, moved) == ("paused", True)
-    with closing(open_shelf(home)) as shelf:
-        known = shelf.lasting()[AccountId("work")]
+    known = remembered(home).accounts[AccountId("work")]
     assert (known.generation, known.paused) == (1, False)
 
 

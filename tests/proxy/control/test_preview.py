@@ -17,12 +17,12 @@ from proxy.control.preview import preview
 from proxy.ingress.identity import Identity
 from proxy.keys import KeyRing
 from tests.testkit.accounts import account
-from tests.testkit.runtime import NO_BOOK, NO_KEYS, WALL, opener
+from tests.testkit.runtime import NO_KEYS, NO_REGISTRY, WALL, opener
 
 
 def managed(*accounts: Account) -> ManagedAccounts:
     pool = AccountPool(accounts, RoutingSettings(), lambda: WALL)
-    return ManagedAccounts(pool=pool, book=NO_BOOK, opener=opener(), configured=())
+    return ManagedAccounts(pool=pool, registry=NO_REGISTRY, opener=opener(), configured=())
 
 
 def serve(those: ManagedAccounts, model: str, *, who: Identity) -> AccountId:

@@ -7,7 +7,7 @@ from proxy.config.load import Config
 from proxy.config.settings import ClientSettings
 from proxy.journal.journal import Journal
 from proxy.runtime import Runtime
-from tests.testkit.runtime import NO_BOOK, NO_KEYS, opener
+from tests.testkit.runtime import NO_KEYS, NO_REGISTRY, opener
 from tests.testkit.upstream import FakeUpstream
 
 WALL = 1_800_000_000.0
@@ -22,7 +22,7 @@ def runtime(limits: Limits | None = None, client: ClientSettings | None = None) 
         journal=Journal(),
         keys=NO_KEYS,
         accounts=AccountPool((), RoutingSettings(), lambda: WALL),
-        book=NO_BOOK,
+        registry=NO_REGISTRY,
         opener=opener(),
         wall=lambda: WALL,
         started=0.0,

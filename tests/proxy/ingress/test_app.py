@@ -10,7 +10,7 @@ from lifecycle import Limits
 from proxy import __version__
 from proxy.config.settings import ServerSettings
 from proxy.ingress.asgi import Scope
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.testkit.events import completed, created
 from tests.testkit.runtime import HOST, Bench
 from tests.testkit.upstream import Script, streaming

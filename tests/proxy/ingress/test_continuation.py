@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from tests.testkit.events import (
     SAID,
     call,

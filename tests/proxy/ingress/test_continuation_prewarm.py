@@ -3,7 +3,7 @@
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.testkit.events import completed, create, created, delta, message
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, saying, streaming

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import TokenUsage
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, created, delta, failed, incomplete, sse

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import TokenUsage
 from tests.testkit.events import completed, created, delta, failed, post
 from tests.testkit.runtime import TRANSPORTS, Bench

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, Overlap
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.testkit.events import completed, create, created, delta, interrupt, post
 from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import JSON, Script, answer, streaming

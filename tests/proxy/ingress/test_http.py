@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from tests.testkit.events import completed, created, delta, failed, post
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import JSON, Script, answer, rejecting, streaming

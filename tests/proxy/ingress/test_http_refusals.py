@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.config.settings import ClientSettings
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from tests.testkit.asgi import HttpClient
 from tests.testkit.events import completed, created, post
 from tests.testkit.runtime import Bench

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import PrincipalId
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.keys import IssuedKey, KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, create, created, message

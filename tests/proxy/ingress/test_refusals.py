@@ -9,7 +9,7 @@ from lifecycle import AdmissionReason, AdmissionRefused, Limits, WorkflowLimits
 from proxy.config.settings import ClientSettings
 from proxy.ingress.refusals import Audience, error_reply, figures
 from proxy.ingress.replies import ErrorReply, frame_form, http_form
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused, SpentQuota, by_admission
 from proxy.turn.ended import Displaced
 from tests.testkit.runtime import TRANSPORTS

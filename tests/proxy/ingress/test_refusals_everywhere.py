@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.config.settings import ClientSettings
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.keys import KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import create, created, post

@@ -12,7 +12,7 @@ from proxy.config.settings import ClientSettings
 from proxy.ingress import replies
 from proxy.ingress.refusals import Audience, error_reply, figures
 from proxy.ingress.replies import frame_form, http_form
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused
 from proxy.responses.sse import events_of
 from proxy.turn.ended import Displaced, Rejected

@@ -12,7 +12,7 @@ from proxy import __version__
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.route import RoutingSettings
 from proxy.ingress.status import status
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason
 from tests.proxy.ingress.runtimes import WALL, runtime
 from tests.testkit.accounts import account

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from tests.testkit.events import completed, created, delta
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, answer, streaming

@@ -9,7 +9,7 @@ from lifecycle import Limits
 from proxy.config.settings import ClientSettings
 from proxy.ingress.refusals import Audience, figures
 from proxy.ingress.websocket_frames import FILLER, frames_of
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused
 from proxy.responses.events import UNKNOWN_USAGE
 from proxy.responses.sse import Batch, Event, event_from

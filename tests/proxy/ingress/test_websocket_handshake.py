@@ -4,7 +4,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
-from proxy.journal.outcome import Transport
+from proxy.journal.record import Transport
 from tests.testkit.events import completed, create, created
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, answer, streaming

@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits
 from proxy.config.settings import ClientSettings
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.testkit.events import completed, create, created, message
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import answer, streaming

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome
+from proxy.journal.record import Outcome
 from tests.testkit.asgi import SocketClient
 from tests.testkit.events import completed, create, created, delta
 from tests.testkit.runtime import Bench

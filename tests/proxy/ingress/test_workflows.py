@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.ingress.body import EARLY_BYTES
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from tests.testkit.asgi import Client
 from tests.testkit.events import completed, create, created, delta
 from tests.testkit.runtime import TRANSPORTS, Bench, Pairs

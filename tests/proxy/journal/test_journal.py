@@ -1,29 +1,36 @@
 """Journal: what is kept of a turn, what is counted, and what is written to the log."""
 
 import logging
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
+import trio.testing
 from trio.testing import MockClock
 
 from lifecycle import Ask, LaneId, PrincipalId, RootId
 from proxy.accounts.route import Move
+from proxy.database import Database
 from proxy.journal.journal import (
     FLUSH_SECONDS,
     MODEL_CHARACTERS,
     MOST_QUEUED,
     RECENT_RECORDS,
     Journal,
+    open_journal,
 )
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
-from proxy.journal.store import Store
+from proxy.journal.record import Outcome, Transport, TurnRecord
+from proxy.journal.store import newest
+from proxy.journal.summary import HOUR_SECONDS
 from proxy.refusal import Reason
 from proxy.responses.events import TokenUsage
+from tests.testkit.home import journal as kept_in
+from tests.testkit.home import writing
+from tests.testkit.runtime import WALL
 
 PLAIN = TurnRecord(wall=5.0, principal="local", transport=Transport.HTTP, outcome=Outcome.COMPLETED)
 
@@ -158,71 +165,61 @@ def test_a_model_cannot_write_lines_of_its_own_nor_fill_the_memory(
     assert len(caplog.messages[0].splitlines()) == 1
 
 
-class Disk(Store):
-    """A store in memory; `full` makes it fail."""
-
-    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
-        self.written: list[TurnRecord] = []
-        self.full = False
-        self._told = told
-
-    def append(self, records: Sequence[TurnRecord]) -> None:
-        if self.full:
-            raise sqlite3.OperationalError("disk full")
-        self.written += records
-        self._told()
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with kept_in(tmp_path) as database:
+        yield database
 
 
-async def test_what_was_noted_is_written_within_a_second_by_a_task_of_its_own(
-    nursery: trio.Nursery,
+async def test_what_was_recorded_is_written_within_half_a_second(
+    database: Database, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    written = trio.Event()
-    disk = Disk(told=lambda: trio.from_thread.run_sync(written.set))
-    journal = Journal(disk)
-    nursery.start_soon(journal.write)
-    with trio.fail_after(5):
+    journal = Journal(database)
+    async with writing(database):
+        began = trio.current_time()
         journal.record(record())
         journal.record(record(outcome=Outcome.CUT))
-        assert disk.written == []
-        assert journal.statistics().queued == 2
-        await written.wait()
+        await trio.sleep(FLUSH_SECONDS - 0.01)
+        before = newest(tmp_path, 9), journal.statistics().queued
+        await trio.sleep_until(began + FLUSH_SECONDS)
+        while journal.statistics().queued:
+            await trio.lowlevel.checkpoint()
 
-    assert disk.written == list(journal.recent)
-    assert (journal.statistics().queued, journal.statistics().lost) == (0, 0)
-    assert FLUSH_SECONDS < 1
+    assert before == ([], 2)
+    assert [each for _, each in newest(tmp_path, 9)] == list(journal.recent)
+    assert journal.statistics().lost == 0
+    assert FLUSH_SECONDS <= 0.5
 
 
-async def test_with_nothing_to_write_the_disk_is_left_alone(
-    nursery: trio.Nursery, autojump_clock: MockClock
+def test_a_journal_begins_with_the_records_of_the_last_hour(tmp_path: Path) -> None:
+    old, new = record(wall=WALL - HOUR_SECONDS), record(wall=WALL - HOUR_SECONDS + 1)
+    with kept_in(tmp_path, old, new) as database:
+        journal = open_journal(database, WALL)
+
+    assert list(journal.recent) == [new]
+    assert journal.statistics().outcomes == {}
+
+
+def test_a_full_disk_costs_records_and_says_so(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    appended: list[float] = []
-    journal = Journal(Disk(told=lambda: appended.append(trio.current_time())))
-    nursery.start_soon(journal.write)
-    await trio.sleep(10 * FLUSH_SECONDS)
-    journal.flush()
-
-    assert appended == []
-
-
-def test_a_full_disk_costs_records_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    disk = Disk()
-    journal = Journal(disk)
-    disk.full = True
+    journal = Journal(database)
     journal.record(record())
-    journal.flush()
-    disk.full = False
+    database.execute([("ALTER TABLE turns RENAME TO away", [()])])
+    database.flush()
+    database.execute([("ALTER TABLE away RENAME TO turns", [()])])
     journal.record(record(wall=9.0))
-    journal.flush()
-    journal.flush()
+    database.flush()
+    database.flush()
 
-    assert [kept.wall for kept in disk.written] == [9.0]
+    assert [each.wall for _, each in newest(tmp_path, 9)] == [9.0]
     assert journal.statistics().lost == 1
     assert journal.statistics().outcomes == {"completed": 2}
-    assert "1 records are lost: disk full" in caplog.text
+    assert "1 records are lost: no such table" in caplog.text
 
 
-def test_a_disk_that_cannot_keep_up_fills_no_memory() -> None:
-    journal = Journal(Disk())
+def test_a_disk_that_cannot_keep_up_fills_no_memory(database: Database) -> None:
+    journal = Journal(database)
     for _ in range(MOST_QUEUED + 3):
         journal.record(record())
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.journal.outcome import Outcome, Transport
-from proxy.journal.record import TurnRecord
+from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.summary import HOUR_SECONDS, LastHour, Past, RefusalCount, past, summed
 from proxy.responses.events import TokenUsage
 

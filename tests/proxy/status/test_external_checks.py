@@ -264,11 +264,11 @@ def test_what_the_process_was_told_outranks_what_this_command_is_told(home: Path
 
 
 def test_every_accounts_own_place_is_tried_once(home: Path) -> None:
-    book = AccountRegistry(home)
-    book.put(AccountId("a"), AccountSpec(key="env:A", url="http://a"))
-    book.put(AccountId("b"), AccountSpec(key="env:B", url="http://a"))
-    book.put(AccountId("c"), AccountSpec(key="env:C"))
-    book.put(AccountId("d"), AccountSpec(auth_json="/x/auth.json"))
+    registry = AccountRegistry(home)
+    registry.put(AccountId("a"), AccountSpec(key="env:A", url="http://a"))
+    registry.put(AccountId("b"), AccountSpec(key="env:B", url="http://a"))
+    registry.put(AccountId("c"), AccountSpec(key="env:C"))
+    registry.put(AccountId("d"), AccountSpec(auth_json="/x/auth.json"))
 
     assert urls(patient(home)) == ["http://a", OPENAI_URL, CHATGPT_URL]
 

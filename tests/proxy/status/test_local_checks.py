@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounts.registry import BOOK_NAME, AccountRegistry
+from proxy.accounts.registry import REGISTRY_NAME, AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
@@ -39,7 +39,7 @@ def put(path: Path, mode: int = 0o600) -> Path:
 def test_nothing_is_wrong_where_all_is_well(home: Path) -> None:
     for name in PRIVATE:
         put(home / name)
-    (home / BOOK_NAME).write_text("{}")
+    (home / REGISTRY_NAME).write_text("{}")
 
     assert [x for x in inside(patient(home)) if x.level is not Level.GOOD] == []
 
@@ -224,7 +224,7 @@ def test_a_credential_in_the_environment_is_no_file(home: Path) -> None:
 
 
 def test_a_book_that_cannot_be_read_does_not_end_the_examination(home: Path) -> None:
-    put(home / BOOK_NAME).write_text("no book")
+    put(home / REGISTRY_NAME).write_text("no registry")
 
     assert bad(inside(patient(home)), "secrets") == []
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from proxy.codex.adoption import State
+from proxy.database import DATABASE_NAME
 from proxy.home.lock import LOCK_NAME, locked
-from proxy.journal.store import JOURNAL_NAME
 from proxy.journal.summary import LastHour, Past
 from proxy.status.overview import Overview, Sources, as_json, overview
 from tests.proxy.status.kit import NOW, RUNNING, URL, answering, seen
@@ -114,9 +114,9 @@ def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_read_is_said(home: Path) -> None:
-    (home / JOURNAL_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
+    (home / DATABASE_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
 
-    assert JOURNAL_NAME in (look(home).journal_problem or "")
+    assert DATABASE_NAME in (look(home).journal_problem or "")
 
 
 def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:

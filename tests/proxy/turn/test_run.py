@@ -6,7 +6,7 @@ from trio.testing import MockClock
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
-from proxy.journal.outcome import Outcome, Transport
+from proxy.journal.record import Outcome, Transport
 from proxy.upstream.interface import Failure
 from tests.testkit.events import completed, created, delta, post
 from tests.testkit.runtime import TRANSPORTS, WALL, Bench
