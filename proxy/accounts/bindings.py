@@ -2,11 +2,16 @@
 
 A binding belongs to a thread (its id is scoped by its principal) and a model family: each model
 has a cache of its own, and neither evicts the other's.
+
+Beside them, in memory alone: what an account gave to a client and no other account can read, that
+is, response ids, turn state and encrypted reasoning.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final, Generic, NewType, TypeVar
 
 from proxy.accounts.route import Binding
@@ -66,6 +71,23 @@ class Foreign:
     last: bytes
 
 
+class IssuedKind(StrEnum):
+    """What a client gets from an account, to send along with a later turn."""
+
+    RESPONSE = "response"
+    """A response id."""
+    STATE = "state"
+    """Turn state, opaque to clients and to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Which account gave something to which principal; it is of use with both alone."""
+
+    account: AccountId
+    principal: str
+
+
 class Bindings:
     """`changed` holds the keys that were set or dropped since they were last taken."""
 
@@ -74,6 +96,7 @@ class Bindings:
         self._served = Recent[ThreadName, AccountId]()
         self._child = Recent[ThreadName, AccountId]()
         self._foreign = Recent[BindingKey, Foreign]()
+        self._issuers = Recent[bytes, Issuer]()
         self._changed: set[BindingKey] = set()
         for key, binding in known:
             self._bound.set(key, binding)
@@ -105,6 +128,7 @@ class Bindings:
         self._served.drop_values(lambda each: each == account)
         self._child.drop_values(lambda each: each == account)
         self._foreign.drop_values(lambda each: each.account == account)
+        self._issuers.drop_values(lambda each: each.account == account)
 
     def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
         """What to write down: the binding of each changed key, None for one that is gone."""
@@ -146,8 +170,21 @@ class Bindings:
         known = self._foreign.get(key)
         return known.last if known is not None and known.account == account else None
 
+    def note_issuer(self, kind: IssuedKind, value: str | None, issuer: Issuer) -> None:
+        """Remember who gave `value` to whom; as a digest, since it may be long, or a secret."""
+        if value:
+            self._issuers.set(_digest(kind, value), issuer)
+
+    def issuer(self, kind: IssuedKind, value: str | None) -> Issuer | None:
+        return self._issuers.get(_digest(kind, value)) if value else None
+
     def per_account(self) -> dict[AccountId, int]:
         counts: dict[AccountId, int] = {}
         for binding in self._bound.values():
             counts[binding.account] = counts.get(binding.account, 0) + 1
         return counts
+
+
+def _digest(kind: IssuedKind, value: str) -> bytes:
+    text = f"{kind} {value}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).digest()

@@ -149,6 +149,7 @@ class _Decision:
             return MoveReason.IDLE
         held = binding.held_since is not None and standing is Standing.TROUBLED
         if held and self._now - (binding.held_since or 0) >= self._settings.hold_seconds:
+            # With no other account to go to, giving up the home would only lose the binding.
             return MoveReason.HOLD_EXPIRED if self._ready else None
         return None
 
@@ -156,12 +157,15 @@ class _Decision:
         """At home while home serves; else on the way round."""
         home = self._views[binding.account]
         kept = replace(binding, used_at=self._now)
+        # Excluded comes before standing: one failure is not trouble yet, so the home may be READY
+        # and still be what has failed in this turn.
         if home.id in self._excluded:
             return self._go_round(kept, MoveReason.RETRY)
         if home.standing(self._wish.family, self._now) is Standing.READY:
             if kept.held_since is not None:
                 kept = replace(kept, held_since=None)
             return self._at_home(home, kept)
+        # The time of a hold counts from its first turn, and starts again after each turn at home.
         if binding.held_since is None:
             kept = replace(kept, held_since=self._now)
         if home.may_probe(self._wish.family, self._now):
@@ -187,6 +191,7 @@ class _Decision:
         others = [view for view in self._ready if view.id != kept.account]
         remembered = [view for view in others if view.id == kept.detour]
         if others:
+            # The same detour each time: by now the prompt is cached there, too.
             detour = (remembered or [self._places.first(others)])[0].id
             return self._route(detour, Move.DETOUR, reason, replace(kept, detour=detour))
         if kept.account in self._excluded:  # another in trouble is better than the same again
@@ -204,6 +209,7 @@ class _Decision:
             if self._standing[view.id] is not Standing.READY:
                 return replace(self._bind(view, move, MoveReason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
+        # Those that are READY have failed in this turn, or `_ready` would not be empty.
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
             view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
@@ -229,6 +235,8 @@ class _Decision:
 
     def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
         able = {view.id: view for view in among}
+        # A parent's or sibling's account has the common prefix in its cache, but is passed over
+        # when it is hot and another is not. An anchor never is: no other knows the response.
         roomy = any(self._places.may_begin(view) for view in among)
         memory = self._memory
         for account, reason in (
@@ -263,6 +271,8 @@ class _Decision:
             for view in self._standing_as(Standing.INVALID)
             if view.invalid is not None
         ]
+        # Quota comes back at a stated time. When a refused login is tried again matters only where
+        # no quota is waited for.
         ends = [at for at in until or tries if at is not None]
         return Withheld(
             spent=bool(spent),

@@ -42,10 +42,17 @@ class Outbox:
         self.injected = 0
         """Events of our own that the writer has not taken."""
         self._ended: Ended | None = None
-        self._discarded = False
+        self.discarded = False
+        """Its client is past this turn: nothing of it is written any more."""
         self._writing_since: float | None = None
         self._filled = WakeOne()
         self._drained = trio.lowlevel.ParkingLot()
+
+    def __repr__(self) -> str:
+        state = "discarded" if self.discarded else "running"
+        if self._ended is not None:
+            state = type(self._ended).__name__
+        return f"<Outbox {state}, {self._size} bytes waiting, {self._written_size} being written>"
 
     @property
     def ended(self) -> Ended | None:
@@ -53,7 +60,7 @@ class Outbox:
 
     def begin(self, head: Head) -> None:
         """The head goes before the first event, in the same write."""
-        if not self._discarded:
+        if not self.discarded:
             self._head = head
 
     async def put(self, batch: Batch) -> None:
@@ -68,7 +75,7 @@ class Outbox:
         self._add(Batch(frame, (frame,)))
 
     def _add(self, batch: Batch) -> None:
-        if self._discarded:
+        if self.discarded:
             return
         self._batches.append(batch)
         self._size += len(batch.raw)
@@ -82,7 +89,7 @@ class Outbox:
         """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
         self._batches, self._size, self._head, self.injected = [], 0, None, 0
         self._written_size = 0
-        self._discarded = True
+        self.discarded = True
         self._drained.unpark_all()
 
     def end(self, ended: Ended) -> None:
