@@ -203,3 +203,27 @@ async def test_a_refused_turn_has_no_block(admission: Admission) -> None:
 
     assert caught.value.reason is AdmissionReason.DRAINING
     assert (lease.scope.cause, active(admission)) == (None, 0)
+
+
+async def test_a_lease_and_its_ledger_show_what_is_held(autojump_clock: MockClock) -> None:
+    admission = Admission(Limits(memory_bytes=10))
+    async with admission.lease(ask(1, body_bytes=4)) as lease:
+        await trio.sleep(3.2)
+        admission.succeed(lease.id, ask(2))
+        seen = (repr(lease), repr(admission))
+
+    assert seen == (
+        f"<Lease turn-1 lane={str(ask(1).lane)[:4]}\u2026 held 3.2 s>",
+        "<Admission open, 0 sockets, <Ledger 1 turns, 1 waiting, <Lanes 1 held, 0 set aside>, "
+        "<MemoryGate 4 of 10 bytes>>>",
+    )
+
+
+def test_a_lease_can_be_shown_after_its_run() -> None:
+    async def hold() -> Lease:
+        async with Admission(Limits()).lease(ask(1)) as lease:
+            return lease
+
+    lease = trio.run(hold)
+
+    assert repr(lease).endswith("held no longer>")
