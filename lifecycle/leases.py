@@ -276,7 +276,7 @@ class Admission:
     def _may_displace(self, waiting: Waiting) -> bool:
         """The lane is still held: cancel its holder, if the policy or its client allows that."""
         holder = self._leases.get(waiting.earlier)
-        if holder is None:  # granted this very moment, its task has not run yet
+        if holder is None:  # granted in this very step, its task has not run yet
             return False
         gone = holder.client_stalled_seconds() >= self.limits.client_gone_seconds
         if not gone and self.limits.overlap is not Overlap.REPLACE:

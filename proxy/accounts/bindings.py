@@ -40,7 +40,7 @@ class Recent(Generic[K, V]):
         return None if key is None else self._values.get(key)
 
     def set(self, key: K, value: V) -> K | None:
-        """Returns the key that had to go, if one had."""
+        """Set a value; returns the key that had to go, if one had."""
         self._values[key] = value
         self._values.move_to_end(key)
         return self._values.popitem(last=False)[0] if len(self._values) > self._most else None
@@ -64,8 +64,8 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """Of a thread's encrypted reasoning items `account` cannot read those up to the one marked
-    `last`; what came later is its own."""
+    """Encrypted reasoning of a thread that `account` cannot read: the items up to the one marked
+    `last`. Later ones are its own."""
 
     account: AccountId
     last: bytes
@@ -119,8 +119,8 @@ class Bindings:
         self._changed.add(key)
 
     def forget(self, account: AccountId) -> None:
-        """Nothing leads to the account any more. What was bound to it stays, so that the next turn
-        can say why it moves, and is of no generation that any account of that name can have."""
+        """Forget an account. What was bound to it stays, so that the next turn can say why it
+        moves, but with a generation that no account of that name can have."""
         for key, binding in [*self._bound.items()]:
             if binding.account == account:
                 self._bound.set(key, replace(binding, generation=NO_GENERATION))
@@ -131,27 +131,27 @@ class Bindings:
         self._issuers.drop_values(lambda each: each.account == account)
 
     def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
-        """What to write down: the binding of each changed key, None for one that is gone."""
+        """Return what to write down: the binding of each changed key, None for one that is gone."""
         changed = [(key, self._bound.get(key)) for key in self._changed]
         self._changed.clear()
         return changed
 
     def families(self, thread: ThreadName) -> list[Family]:
-        """The model families that a thread is bound for."""
+        """Return the model families that a thread is bound for."""
         return [family for name, family in self._bound if name == thread]
 
     def has_changed(self, key: BindingKey) -> bool:
-        """Whether it was set or dropped since."""
+        """Whether it was set or dropped since the changes were last taken."""
         return key in self._changed
 
     def put_back(self, keys: Iterable[BindingKey]) -> None:
-        """What could not be written is tried again."""
+        """Mark keys as changed again, because they could not be written."""
         self._changed.update(keys)
 
     def note_served(
         self, thread: ThreadName | None, parent: ThreadName | None, account: AccountId
     ) -> None:
-        """Where a thread is served now, for the children that it may have or be one of."""
+        """Remember where a thread is served now, for its children and its siblings."""
         if thread is not None:
             self._served.set(thread, account)
         if parent is not None:

@@ -124,7 +124,7 @@ class AccountPool:
         return self._route(asked, frozenset(), self._wall())
 
     def families(self, thread: ThreadName) -> list[Family]:
-        """The model families that a thread is bound for."""
+        """Return the model families that a thread is bound for."""
         return self._bindings.families(thread)
 
     def _route(
@@ -145,7 +145,8 @@ class AccountPool:
         return route(self.views(), wish, memory, self._settings, now, excluded)
 
     def _remember(self, asked: AccountRequest, decided: Route) -> bool:
-        """Returns whether this account served the thread last, and so has its prompt cache."""
+        """Remember a route; returns whether its account served the thread last, and so has its
+        prompt cache."""
         key = asked.key
         warm = self._bindings.served(asked.thread) == decided.account
         if key is not None and decided.binding is not None:
@@ -203,7 +204,7 @@ class AccountPool:
         return True
 
     def plan(self) -> str | None:
-        """The plan of the first account that is known to have one."""
+        """Return the plan of the first account that is known to have one."""
         return next((each.state.plan for each in self.all() if each.state.plan), None)
 
     def statistics(self) -> list[AccountStatistics]:

@@ -1,6 +1,6 @@
-"""SocketTurn: one `response.create` on a WebSocket, as its turn sees it.
+"""WebSocketTurn: one `response.create` on a WebSocket, as its turn sees it.
 
-Kept: the transcript of one WebSocket, held against the memory gate, which may evict it.
+StoredTranscript: the transcript of one WebSocket, held against the memory gate, which may evict it.
 """
 
 import trio
@@ -59,12 +59,12 @@ class WebSocketTurn:
 
     @property
     def speaking(self) -> bool:
-        """Its events are still on their way; what else is said goes between them."""
+        """Whether its events are still on their way; other frames then go between them."""
         return not self.over and not self.outbox.discarded
 
     @property
     def lease_id(self) -> LeaseId | None:
-        """The lease that it holds, from the step that grants it."""
+        """The lease that it holds, from the step that grants it; None before."""
         if self._lease_id is None and self.waiting is not None:
             return self.waiting.lease_id
         return self._lease_id

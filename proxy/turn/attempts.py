@@ -48,7 +48,7 @@ from proxy.upstream.interface import Upstream, UpstreamRequest
 _ELSEWHERE: Final = frozenset(
     {Kind.QUOTA, Kind.THROTTLED, Kind.HICCUP, Kind.UNREACHABLE, Kind.UNAUTHORIZED}
 )
-"""What another account may well not answer."""
+"""Answers that another account may well not give."""
 _REFUSED: Final = frozenset({Kind.QUOTA, Kind.THROTTLED, Kind.UNAUTHORIZED})
 _AWAY: Final = FRESH | {Move.DETOUR}
 _TURN_STATE: Final = b"x-codex-turn-state"
@@ -173,7 +173,7 @@ class Attempts:
         return await send(tools.upstream, tools.settings, request, self._exchange, sent, claim)
 
     def _may_send(self) -> bool:
-        """Charge a send, if there may be one, and open its account. The first was announced when
+        """Charge a send, if there may be one, and record it. The first was announced when
         the turn was admitted, so it always may be."""
         if len(self.sends) >= self._tools.settings.sends:
             return False

@@ -49,7 +49,7 @@ async def start(nursery: trio.Nursery, holder: Holder) -> Holder:
 
 @dataclass(frozen=True)
 class Way:
-    """How somebody comes to a lease in a lane that `earlier` holds."""
+    """How an ask comes to a lease in a lane that `earlier` holds."""
 
     opens: Callable[[Holder], None]
     overlap: Overlap = Overlap.REFUSE
