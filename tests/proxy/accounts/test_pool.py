@@ -143,6 +143,19 @@ async def test_a_binding_that_was_there_survives_a_failure() -> None:
     assert (preview.account, preview.move) == ("a", "reused")
 
 
+async def test_a_pool_and_its_claims_show_what_is_under_way() -> None:
+    clock = Clock()
+    pool = AccountPool([account("a"), account("b")], RoutingSettings(), clock)
+    with pool.claim(AccountRequest(thread=ThreadName("thread"))) as claim:
+        clock.now += 2
+        seen = (repr(claim), repr(pool))
+
+    assert seen == (
+        "<Claim a new (strategy) 2.0 s>",
+        "<AccountPool ['a', 'b'] 1 attempts, 1 bound>",
+    )
+
+
 async def test_there_are_not_more_accounts_than_can_be_looked_at() -> None:
     pool = AccountPool([account(f"a{x}") for x in range(MOST_ACCOUNTS)], RoutingSettings(), Clock())
     pool.add(account("a0"))
