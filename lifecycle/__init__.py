@@ -13,10 +13,11 @@ from lifecycle.ask import (
     ThreadId,
 )
 from lifecycle.budget import WorkflowStatistics
-from lifecycle.leases import Admission, AdmissionStatistics, Lease, Turn, open_turn
+from lifecycle.leases import Admission, AdmissionStatistics, Lease
 from lifecycle.ledger import Granted, Ledger, Waiting
 from lifecycle.limits import Limits, Overlap, WorkflowLimits
 from lifecycle.memory import MemoryGate, Reservation
+from lifecycle.scope import Cause, TurnScope
 from lifecycle.workflows import Workflows
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "AdmissionRefused",
     "AdmissionStatistics",
     "Ask",
+    "Cause",
     "Granted",
     "LaneId",
     "Lease",
@@ -39,10 +41,9 @@ __all__ = [
     "Reservation",
     "RootId",
     "ThreadId",
-    "Turn",
+    "TurnScope",
     "Waiting",
     "WorkflowLimits",
     "WorkflowStatistics",
     "Workflows",
-    "open_turn",
 ]

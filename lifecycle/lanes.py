@@ -8,9 +8,10 @@ A lane is in use while a lease is held in it, or while a waiting ask is to follo
 worker's lane if a worker opened it, and stays so while it passes from lease to lease.
 
 Lanes are limited in number, and so are workers' lanes. A waiting ask inherits the lane that its
-earlier lease will leave, whether or not it names the same one (nobody else comes to a lane whose
-only lease has a successor, so it does close); only what it needs beyond that is set aside for it,
-as *places*. So the limits hold whichever of the waiting asks are granted or abandoned.
+earlier lease will leave, whether or not it names the same one: no other ask can enter a lane whose
+only lease has a successor, so it is guaranteed to close. Only what it needs beyond that is set
+aside for it, as *places*. So the limits hold whichever of the waiting asks are granted or
+abandoned.
 """
 
 from dataclasses import dataclass, field
@@ -59,6 +60,9 @@ class Lanes:
         self._held = NO_PLACES
         self._set_aside = NO_PLACES
         self.peak = 0
+
+    def __repr__(self) -> str:
+        return f"<Lanes {self._held.lanes} held, {self._set_aside.lanes} set aside>"
 
     @property
     def active(self) -> int:

@@ -2,18 +2,25 @@
 
 Theory of operation
 -------------------
-The ledger decides; this file only waits. A lease is an `async with` block: whichever way the block
-ends, the lease goes back synchronously, so no cancellation can lose it. Giving back may pass the
-lease on to a waiting ask: the ledger grants it in that same step, and its task is woken.
+The ledger decides; this file only waits. A lease is an `async with` block that opens a nursery,
+the turn's: everything a turn does runs there, so when the block is over no task of the turn is
+left, and only then does the lease go back. Giving back is synchronous, so no cancellation can lose
+it, whichever way the block ends. It may pass the lease on to a waiting ask: the ledger grants it in
+that same step, and its task is woken.
+
+The turn's nursery holds what needs the lease: the task that prepares the request, reads the
+upstream and fills the outbox (`proxy.turn.run`), and whatever it starts. Two tasks that look like
+the turn's stay outside, because each must live longer than the lease. The writer may hang for as
+long as a client does not read: it empties the outbox, and has the timer for fillers, which count
+from its last write. And `receive` is read by one task from the first moment of a connection to the
+last, also while the end of a turn is written: on a hang-up it cancels the turn's scope.
 
 Three kinds of ask wait. One from another connection (`lease`) waits at most `settle_seconds` for
-the lane, then the overlap policy speaks. One that replaces its own connection's turn (`succeed`) is
-reserved synchronously, then entered as a lease by the task that will run it; its wait is bounded by
-the earlier turn's nursery, which the caller has cancelled. And where holding is switched on, a
+the lane, then the overlap policy decides. One that replaces its own connection's turn (`succeed`)
+is reserved synchronously, then entered as a lease by the task that will run it; its wait is bounded
+by the earlier turn's nursery, which the caller has cancelled. And where holding is switched on, a
 worker for whom its root has no turn left waits in the root's line (`lifecycle.waitlist`). Whatever
 frees a place ends in `_freed`, which serves the lines.
-
-open_turn: the nursery that owns a lease, from the grant to the last task's end.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -27,6 +34,7 @@ from lifecycle.lanes import LaneStatistics
 from lifecycle.ledger import Granted, Ledger, TurnStatistics, Waiting
 from lifecycle.limits import Limits, Overlap
 from lifecycle.memory import MemoryGate, MemoryStatistics
+from lifecycle.scope import Cause, TurnScope
 from lifecycle.waitlist import Waitlist, WaitlistStatistics
 from lifecycle.workflows import Workflows, WorkflowsStatistics
 
@@ -39,17 +47,26 @@ def _never_stalled() -> float:
 
 
 class Lease:
-    """Held by the block that entered it. `displaced` says that another connection took over;
-    `root` is the one whose budget pays."""
+    """What an admitted turn holds, for the block that entered it.
 
-    def __init__(self, ledger: Ledger, granted: Granted, ask: Ask) -> None:
+    `nursery` is the turn's: the block waits for its tasks, then the lease is back. `scope` cancels
+    the turn and says why. `root` is the one whose budget pays.
+    """
+
+    nursery: trio.Nursery
+
+    def __init__(self, ledger: Ledger, granted: Granted, ask: Ask, scope: TurnScope) -> None:
         self._ledger = ledger
+        self._since = trio.current_time()
         self.id = granted.lease_id
         self.root = None if granted.workflow is None else granted.workflow.root
         self.ask = ask
-        self.displaced = False
+        self.scope = scope
         self.client_stalled_seconds: Callable[[], float] = _never_stalled
-        self.scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        lane = "none" if self.ask.lane is None else f"{self.ask.lane[:4]}…"
+        return f"<Lease turn-{self.id} lane={lane} held {_seconds_since(self._since)}>"
 
     def grow(self, extra_bytes: int) -> bool:
         """Hold more memory; False when the gate is full, and nothing has changed."""
@@ -59,9 +76,10 @@ class Lease:
         """Charge a physical send to the workflow. False: there is none left for a further one."""
         return self._ledger.sent(self.id, trio.current_time())
 
-    def displace(self) -> None:
-        self.displaced = True
-        self.scope.cancel()
+
+def _seconds_since(then: float) -> str:
+    """A failure is shown after its run, too, when no clock runs any more."""
+    return f"{trio.current_time() - then:.1f} s" if trio.lowlevel.in_trio_run() else "no longer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +111,15 @@ class Admission:
         self._drain_ends = 0.0
         self._succeeded = False
 
+    def __repr__(self) -> str:
+        door = "draining" if self.draining else "open"
+        return f"<Admission {door}, {self._websockets} sockets, {self._ledger!r}>"
+
+    @property
+    def held(self) -> tuple[Lease, ...]:
+        """The leases that turns hold now, in the order in which they were entered."""
+        return tuple(self._leases.values())
+
     @property
     def memory(self) -> MemoryGate:
         return self._ledger.memory
@@ -102,8 +129,14 @@ class Admission:
         return self._ledger.workflows
 
     @asynccontextmanager
-    async def lease(self, ask: Ask | Waiting) -> AsyncIterator[Lease]:
-        """Hold a lease for the block. Raises AdmissionRefused, with nothing held."""
+    async def lease(
+        self, ask: Ask | Waiting, scope: TurnScope | None = None
+    ) -> AsyncIterator[Lease]:
+        """Hold a lease for the block, which has a nursery and waits for the tasks in it.
+
+        The caller has entered `scope`; it is cancelled when another connection takes over. Raises
+        AdmissionRefused before the block, with nothing held.
+        """
         decision = ask if isinstance(ask, Waiting) else await self._lines.ask(ask)
         if isinstance(decision, Waiting):
             settles = not isinstance(ask, Waiting)
@@ -111,10 +144,11 @@ class Admission:
         if isinstance(decision, Refusal):
             raise self._refused(decision)
         what = ask.ask if isinstance(ask, Waiting) else ask
-        lease = Lease(self._ledger, decision, what)
+        lease = Lease(self._ledger, decision, what, scope or TurnScope())
         self._leases[lease.id] = lease
         try:
-            yield lease
+            async with trio.open_nursery() as lease.nursery:
+                yield lease
         finally:  # held, raised or cancelled: the same way out, and synchronous
             del self._leases[lease.id]
             self._give_back(lease.id)
@@ -179,7 +213,7 @@ class Admission:
 
     @property
     def away_seconds(self) -> float:
-        """How long nobody may be there to admit what is refused during a drain."""
+        """For how long no process may be there to admit what is refused during a drain."""
         return 0.0 if self._succeeded else self.drain_seconds_left + RESTART_SECONDS
 
     async def wait_idle(self) -> None:
@@ -215,7 +249,7 @@ class Admission:
         self._given_back.unpark_all()
 
     def _undo(self, decision: Granted | Waiting | Refusal) -> None:
-        """Nobody will enter what was decided; a refusal leaves nothing to undo."""
+        """Take back a decision that no task will enter; a refusal leaves nothing to undo."""
         if isinstance(decision, Granted):
             self._give_back(decision.lease_id)
         elif isinstance(decision, Waiting):
@@ -242,12 +276,12 @@ class Admission:
     def _may_displace(self, waiting: Waiting) -> bool:
         """The lane is still held: cancel its holder, if the policy or its client allows that."""
         holder = self._leases.get(waiting.earlier)
-        if holder is None:  # granted this very moment, its task has not run yet
+        if holder is None:  # granted in this very step, its task has not run yet
             return False
         gone = holder.client_stalled_seconds() >= self.limits.client_gone_seconds
         if not gone and self.limits.overlap is not Overlap.REPLACE:
             return False
-        holder.displace()
+        holder.scope.cancel(Cause.DISPLACED)
         return True
 
     def _stop_waiting(self, waiting: Waiting) -> Granted | Refusal:
@@ -258,25 +292,3 @@ class Admission:
             decision = self._ledger.refuse(AdmissionReason.LANE_BUSY)
         self._freed()
         return decision
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """An admitted turn: tasks started in its nursery end with it."""
-
-    lease: Lease
-    nursery: trio.Nursery
-
-
-@asynccontextmanager
-async def open_turn(admission: Admission, ask: Ask | Waiting) -> AsyncIterator[Turn]:
-    """Run the block in a nursery of its own, under a lease that outlives the nursery by nothing.
-
-    Raises AdmissionRefused before the block. A lease displaced by another connection cancels the
-    block; the caller sees `turn.lease.displaced` afterwards.
-    """
-    async with admission.lease(ask) as lease:
-        with lease.scope:
-            async with trio.open_nursery() as nursery:
-                yield Turn(lease, nursery)
-                nursery.cancel_scope.cancel()  # helpers end with the turn

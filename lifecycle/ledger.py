@@ -2,7 +2,7 @@
 
 Rules for this file: pure (no trio, no clock, no I/O); every count is derived from what is held, or
 is a total that only grows (lanes are counted in `lanes.py`, bytes in `memory.py`, what a root
-spends in `workflow.py`); a refusal changes nothing but those totals.
+spends in `budget.py`); a refusal changes nothing but those totals.
 
 Theory of operation
 -------------------
@@ -10,9 +10,9 @@ A *lease* is held or it is not. Asking for one has three answers: granted, refus
 the lane is held by an earlier lease and this ask will succeed it. A waiting ask is already paid
 for: it inherits the earlier lease's permit, lane and workflow place, and the ledger has set aside
 what it needs beyond them (a lane if it leaves none behind, a place if its root is another one, its
-first send, the bytes by which its body is larger). So nobody who asks in between can take its
-place, and passing on cannot fail: `give_back` releases the earlier lease and grants the waiting one
-before it returns.
+first send, the bytes by which its body is larger). So no ask in between can take its place, and
+passing on cannot fail: `give_back` releases the earlier lease and grants the waiting one before it
+returns.
 
 A lane has at most one waiting successor, and so has a lease, whichever lane that one names. Two
 ways lead there: another connection asks for a lane that is held (`ask`), or the connection that
@@ -89,7 +89,7 @@ Observer = Callable[[str, LeaseId], None]
 
 
 class Ledger:
-    """The books of one process. All methods are synchronous; misuse raises.
+    """What one process has granted. All methods are synchronous; misuse raises.
 
     Every `now` is in seconds and never goes back.
     """
@@ -107,6 +107,10 @@ class Ledger:
         self._totals = Counter[str]()
         self._peak_turns = 0
 
+    def __repr__(self) -> str:
+        turns, waiting = len(self._held), len(self._waiting)
+        return f"<Ledger {turns} turns, {waiting} waiting, {self._lanes!r}, {self.memory!r}>"
+
     @property
     def active(self) -> int:
         return len(self._held)
@@ -116,10 +120,12 @@ class Ledger:
         if self.draining:
             return self.refuse(AdmissionReason.DRAINING)
         if ask.lane is not None and self._lanes.in_use(ask.lane):
+            # Two things bar the way: every lease of this lane has a successor already, whichever
+            # lanes those name; or the successor of some lease is to come to this lane.
             free = self._lanes.holders(ask.lane) - self._waiting.keys()
             if not free or self._lanes.followed(ask.lane) is not None:
                 return self.refuse(AdmissionReason.LANE_BUSY)
-            return self._wait_behind(min(free), ask, NO_PLACES, now)
+            return self._wait_for(min(free), ask, NO_PLACES, now)
         return self._admit(ask, now)
 
     def succeed(
@@ -131,13 +137,15 @@ class Ledger:
         if instead_of is not None and instead_of.lease_id is not None:  # it is the earlier one now
             earlier, instead_of = instead_of.lease_id, None
         held = self._held[earlier].ask.lane
+        # The caller knows of one successor at most. Another one here, such as an ask from another
+        # connection that settles, was promised the lane first.
         if self._waiting.get(earlier) is not instead_of or self._is_taken(ask.lane, held, earlier):
             return self.refuse(AdmissionReason.LANE_BUSY)
         places = self._lanes.beyond(ask, held)
         freed = instead_of.places if instead_of is not None else NO_PLACES
         if not self._lanes.fit(places, freed):
             return self.refuse(AdmissionReason.LANES_AT_CAPACITY)
-        return self._wait_behind(earlier, ask, places, now, instead_of)
+        return self._wait_for(earlier, ask, places, now, instead_of)
 
     def share(self, waiting: Waiting, now: float) -> Granted | Refusal:
         """Stop waiting and run beside the holder of the lane, if there is room for both."""
@@ -156,6 +164,8 @@ class Ledger:
         """Release a lease; returns the waiting ask that holds it from here, if there is one."""
         held = self._held.pop(lease_id)  # a second give_back raises KeyError
         waiting = self._waiting.get(lease_id)
+        # Everything is released before the successor is granted, so no peak counts both. Nothing
+        # else can take what was released in between, because nothing here awaits.
         if held.ask.lane is not None:
             self._lanes.leave(held.ask.lane, lease_id)
         held.memory.give_back()
@@ -217,11 +227,13 @@ class Ledger:
         """Whether others hold `lane` or will, so that the successor of `earlier` cannot."""
         if lane is None or not self._lanes.in_use(lane):
             return False
+        # A lane in use is free to this successor in two cases: it is promised to the successor of
+        # `earlier` already, whose place this ask takes; or `earlier` itself is in it.
         followed = self._lanes.followed(lane)
         return followed != earlier if followed is not None else lane != held
 
     def _refusal(self, ask: Ask, now: float) -> Refusal | None:
-        """Why an ask that waits for nobody is refused, its memory apart."""
+        """Why an ask that succeeds no lease is refused, its memory apart."""
         opens = ask.lane is not None and not self._lanes.in_use(ask.lane)
         if opens and not self._lanes.fit(places_to_open(ask)):
             return Refusal(AdmissionReason.LANES_AT_CAPACITY)
@@ -241,7 +253,7 @@ class Ledger:
         workflow = self.workflows.reserve(ask, now)
         return Granted(self._grant(ask, memory, workflow), workflow)
 
-    def _wait_behind(
+    def _wait_for(
         self,
         earlier: LeaseId,
         ask: Ask,
@@ -258,7 +270,7 @@ class Ledger:
         freed = 0 if instead_of is None else instead_of.extra.size
         if beyond > freed and not self.memory.fits(beyond - freed):
             return self.refuse(AdmissionReason.MEMORY_AT_CAPACITY)
-        if instead_of is not None:
+        if instead_of is not None:  # from here on nothing may fail: its place is gone
             self.abandon(instead_of)
             instead_of.superseded = True
         extra = self.memory.reserve(beyond)

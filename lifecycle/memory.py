@@ -2,10 +2,11 @@
 
 Theory of operation
 -------------------
-A reservation is a number of bytes that somebody holds. It is resized synchronously, and a resize
-that does not fit changes nothing. Some reservations can be evicted: their owner gives a function
-that drops what they stand for (a transcript can be had again from its client). The gate evicts the
-least recently touched ones, and only when that makes the asked bytes fit.
+A reservation is a number of bytes that a turn, a body or a transcript holds. It is resized
+synchronously, and a resize that does not fit changes nothing. Some reservations can be evicted:
+their owner gives a function that drops what they stand for (a transcript can be had again from its
+client). The gate evicts the least recently touched ones, and only when that makes the asked bytes
+fit.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,9 @@ class MemoryGate:
         self._limit = limit_bytes
         self._held = 0
         self._evictable: dict[Reservation, Callable[[], None]] = {}  # oldest first
+
+    def __repr__(self) -> str:
+        return f"<MemoryGate {self._held} of {self._limit} bytes>"
 
     def reserve(self, size: int, evict: Callable[[], None] | None = None) -> "Reservation | None":
         """Hold `size` bytes, or None when they do not fit."""

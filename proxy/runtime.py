@@ -18,6 +18,8 @@ from proxy.database import Database, open_database
 from proxy.errors import ConfigError
 from proxy.journal.journal import Journal, open_journal
 from proxy.keys import KeyRing
+from proxy.turn.attempts import SendTools
+from proxy.turn.run import TurnRunner
 from proxy.upstream.client import JsonPost, open_http_upstream
 from proxy.upstream.interface import Upstream
 
@@ -37,6 +39,19 @@ class Runtime:
     database: Database | None = None
     wall: Callable[[], float] = time.time
     started: float = field(default_factory=trio.current_time)
+    turns: TurnRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        tools = SendTools(
+            upstream=self.upstream,
+            settings=self.config.upstream,
+            accounts=self.accounts,
+            wall=self.wall,
+        )
+        turns = TurnRunner(
+            admission=self.admission, tools=tools, keys=self.keys, journal=self.journal
+        )
+        object.__setattr__(self, "turns", turns)
 
 
 @asynccontextmanager

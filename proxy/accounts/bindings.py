@@ -2,11 +2,16 @@
 
 A binding belongs to a thread (its id is scoped by its principal) and a model family: each model
 has a cache of its own, and neither evicts the other's.
+
+Beside them, in memory alone: what an account gave to a client and no other account can read, that
+is, response ids, turn state and encrypted reasoning.
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final, Generic, NewType, TypeVar
 
 from proxy.accounts.route import Binding
@@ -35,7 +40,7 @@ class Recent(Generic[K, V]):
         return None if key is None else self._values.get(key)
 
     def set(self, key: K, value: V) -> K | None:
-        """Returns the key that had to go, if one had."""
+        """Set a value; returns the key that had to go, if one had."""
         self._values[key] = value
         self._values.move_to_end(key)
         return self._values.popitem(last=False)[0] if len(self._values) > self._most else None
@@ -59,11 +64,28 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """Of a thread's encrypted reasoning items `account` cannot read those up to the one marked
-    `last`; what came later is its own."""
+    """Encrypted reasoning of a thread that `account` cannot read: the items up to the one marked
+    `last`. Later ones are its own."""
 
     account: AccountId
     last: bytes
+
+
+class IssuedKind(StrEnum):
+    """What a client gets from an account, to send along with a later turn."""
+
+    RESPONSE = "response"
+    """A response id."""
+    STATE = "state"
+    """Turn state, opaque to clients and to us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """Which account gave something to which principal; it is of use with both alone."""
+
+    account: AccountId
+    principal: str
 
 
 class Bindings:
@@ -74,6 +96,7 @@ class Bindings:
         self._served = Recent[ThreadName, AccountId]()
         self._child = Recent[ThreadName, AccountId]()
         self._foreign = Recent[BindingKey, Foreign]()
+        self._issuers = Recent[bytes, Issuer]()
         self._changed: set[BindingKey] = set()
         for key, binding in known:
             self._bound.set(key, binding)
@@ -96,8 +119,8 @@ class Bindings:
         self._changed.add(key)
 
     def forget(self, account: AccountId) -> None:
-        """Nothing leads to the account any more. What was bound to it stays, so that the next turn
-        can say why it moves, and is of no generation that any account of that name can have."""
+        """Forget an account. What was bound to it stays, so that the next turn can say why it
+        moves, but with a generation that no account of that name can have."""
         for key, binding in [*self._bound.items()]:
             if binding.account == account:
                 self._bound.set(key, replace(binding, generation=NO_GENERATION))
@@ -105,29 +128,30 @@ class Bindings:
         self._served.drop_values(lambda each: each == account)
         self._child.drop_values(lambda each: each == account)
         self._foreign.drop_values(lambda each: each.account == account)
+        self._issuers.drop_values(lambda each: each.account == account)
 
     def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
-        """What to write down: the binding of each changed key, None for one that is gone."""
+        """Return what to write down: the binding of each changed key, None for one that is gone."""
         changed = [(key, self._bound.get(key)) for key in self._changed]
         self._changed.clear()
         return changed
 
     def families(self, thread: ThreadName) -> list[Family]:
-        """The model families that a thread is bound for."""
+        """Return the model families that a thread is bound for."""
         return [family for name, family in self._bound if name == thread]
 
     def has_changed(self, key: BindingKey) -> bool:
-        """Whether it was set or dropped since."""
+        """Whether it was set or dropped since the changes were last taken."""
         return key in self._changed
 
     def put_back(self, keys: Iterable[BindingKey]) -> None:
-        """What could not be written is tried again."""
+        """Mark keys as changed again, because they could not be written."""
         self._changed.update(keys)
 
     def note_served(
         self, thread: ThreadName | None, parent: ThreadName | None, account: AccountId
     ) -> None:
-        """Where a thread is served now, for the children that it may have or be one of."""
+        """Remember where a thread is served now, for its children and its siblings."""
         if thread is not None:
             self._served.set(thread, account)
         if parent is not None:
@@ -146,8 +170,21 @@ class Bindings:
         known = self._foreign.get(key)
         return known.last if known is not None and known.account == account else None
 
+    def note_issuer(self, kind: IssuedKind, value: str | None, issuer: Issuer) -> None:
+        """Remember who gave `value` to whom; as a digest, since it may be long, or a secret."""
+        if value:
+            self._issuers.set(_digest(kind, value), issuer)
+
+    def issuer(self, kind: IssuedKind, value: str | None) -> Issuer | None:
+        return self._issuers.get(_digest(kind, value)) if value else None
+
     def per_account(self) -> dict[AccountId, int]:
         counts: dict[AccountId, int] = {}
         for binding in self._bound.values():
             counts[binding.account] = counts.get(binding.account, 0) + 1
         return counts
+
+
+def _digest(kind: IssuedKind, value: str) -> bytes:
+    text = f"{kind} {value}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=16).digest()

@@ -1,24 +1,39 @@
-"""Account: one credential and what is known of it; Claim: one attempt of a turn on an account."""
+"""Claim: one attempt of a turn on an account, and what it shows of that account.
+
+Theory of operation
+-------------------
+A claim hears of its attempt twice. `answering`, at the first event: from then on the account is
+known to serve, while its stream may go on for minutes. `settle`, at the end: everything else. What
+is learnt goes to the account, to the bindings and to the scribe, which are plain objects here.
+"""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final
 
 from proxy.accounts.account import Account
-from proxy.accounts.bindings import BindingKey, Bindings, Foreign, ThreadName
+from proxy.accounts.bindings import (
+    BindingKey,
+    Bindings,
+    Foreign,
+    IssuedKind,
+    Issuer,
+    ThreadName,
+)
 from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.persistence import Scribe
 from proxy.accounts.route import Move, Route
 from proxy.accounts.usage import QuotaUsage, usage_in_event, usage_in_headers
 from proxy.accounts.verdict import Kind, Verdict
-from proxy.accounts.view import AccountId, Family, family_of
-from proxy.headers import HeaderList
+from proxy.accounts.view import Family, family_of
+from proxy.headers import HeaderList, Headers, find
 
 logger = logging.getLogger(__name__)
 
 FRESH: Final = frozenset({Move.NEW, Move.REBOUND})
-"""Moves that make a binding anew."""
+"""Moves that make a new binding."""
+_TURN_STATE: Final = b"x-codex-turn-state"
 _AT_HOME: Final = frozenset({Move.REUSED, Move.HELD})
 _WORTH_A_LINE: Final = frozenset(
     {Kind.QUOTA, Kind.UNAUTHORIZED, Kind.THROTTLED, Kind.UNREACHABLE, Kind.DENIED}
@@ -27,8 +42,8 @@ _WORTH_A_LINE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRequest:
-    """Who wants to be served. `parent` is the thread that this one is a child of; `keyed`: there
-    are several principals, so that what nobody remembers may be anybody's."""
+    """A turn's request for an account. `parent` is the thread that this one is a child of;
+    `keyed`: there are several principals, so an id of unknown origin may belong to another one."""
 
     principal: str = ""
     keyed: bool = False
@@ -45,65 +60,62 @@ class AccountRequest:
         object.__setattr__(self, "key", None if self.thread is None else (self.thread, family))
 
 
-class IssuedKind(StrEnum):
-    """What a client gets from an account, to send along with a later turn."""
-
-    RESPONSE = "response"
-    """A response id."""
-    STATE = "state"
-    """Turn state, opaque to clients and to us."""
-
-
-@dataclass(frozen=True, slots=True)
-class Issued:
-    """Something that an account gave to a principal, and that is of use with both alone."""
-
-    account: AccountId
-    principal: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolAccess:
-    """What a claim writes into: the pool's own."""
+class Shown:
+    """What an attempt showed of its account.
 
-    bindings: Bindings
-    wall: Callable[[], float]
-    touch: Callable[[AccountId | None], None]
-    gave: Callable[[IssuedKind, str | None, Issued], None]
-    gift: Callable[[IssuedKind, str | None], Issued | None]
-    alone: Callable[[], bool]
+    `headers` are those of a reply without a first event, for that of the others were reported by
+    `answering`. Tokens are those of the input. `response_id` is one that the client may go on from.
+    """
+
+    verdict: Verdict
+    headers: Headers = ()
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+    response_id: str | None = None
 
 
 class Claim:
-    """`warm`: this account served the thread last, so its prompt cache is there."""
+    """One attempt. `warm`: this account served the thread last, so its prompt cache is there;
+    `alone`: the pool has no other account."""
 
     def __init__(
         self,
-        books: PoolAccess,
+        *,
+        bindings: Bindings,
+        scribe: Scribe,
+        wall: Callable[[], float],
         account: Account,
         route: Route,
         asked: AccountRequest,
-        *,
         warm: bool,
+        alone: bool,
     ) -> None:
-        self._books = books
+        self._bindings = bindings
+        self._scribe = scribe
+        self._wall = wall
         self._asked = asked
         self._warm = warm
-        self._began = books.wall()
+        self._alone = alone
+        self._began = wall()
         self.account = account
         self.route = route
 
+    def __repr__(self) -> str:
+        seconds = self._wall() - self._began
+        return f"<Claim {self.account.id} {self.route.move} ({self.route.reason}) {seconds:.1f} s>"
+
     async def headers(self) -> HeaderList | CredentialFailure:
-        """The credential that serves, refreshed if need be. A failure is noted, too."""
-        return self._noted(await self.account.credential.headers(self._books.wall()))
+        """Return the credential that serves, refreshed if need be. A failure is noted, too."""
+        return self._noted(await self.account.credential.headers(self._wall()))
 
     async def renew(self, used: HeaderList) -> HeaderList | CredentialFailure:
-        """Another credential than `used`, which the provider has refused."""
+        """Return another credential than `used`, which the provider has refused."""
         refused = next((value for name, value in used if name == b"authorization"), b"")
-        return self._noted(await self.account.credential.renew(refused, self._books.wall()))
+        return self._noted(await self.account.credential.renew(refused, self._wall()))
 
     def _noted(self, found: HeaderList | CredentialFailure) -> HeaderList | CredentialFailure:
-        now = self._books.wall()
+        now = self._wall()
         self.account.state.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
             self.account.failed(found, now)
@@ -114,75 +126,84 @@ class Claim:
 
     # What its attempt shows.
 
-    def answering(self) -> None:
-        """The first event is here."""
-        now = self._books.wall()
+    def answering(self, headers: Headers) -> None:
+        """Note the first event of a reply with these headers: the account serves."""
+        now = self._wall()
+        self._learn_headers(headers, now)
         self.account.state.answering(self._asked.family, self._began)
         self.account.tally.turn(now, cold=not self._warm)
-        self._books.touch(self.account.id)
-
-    def learn_headers(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        self._learn(usage_in_headers(headers, self._books.wall()))
+        self._scribe.touch(self.account.id)
 
     def learn_event(self, data: bytes) -> None:
-        self._learn(usage_in_event(data, self._books.wall()))
+        """Learn from a `codex.rate_limits` event, which may come at any time of a stream."""
+        now = self._wall()
+        self._learn(usage_in_event(data, now), now)
 
-    def _learn(self, usage: QuotaUsage) -> None:
-        if usage.windows or usage.plan is not None or usage.credits is not None:
-            self.account.state.learn(usage, self._books.wall())
-            self._books.touch(self.account.id)
-
-    def note(self, verdict: Verdict) -> None:
-        """How the attempt ended, as far as it tells of the account."""
-        now = self._books.wall()
+    def settle(self, shown: Shown) -> None:
+        """Note how the attempt ended, as far as it says something about the account."""
+        now = self._wall()
+        verdict = shown.verdict
+        self._learn_headers(shown.headers, now)
         self.account.note(verdict, self._asked.family, self._began, now)
-        self._books.touch(self.account.id)
+        if shown.cached_tokens or shown.uncached_tokens:
+            self.account.tally.tokens(now, shown.cached_tokens, shown.uncached_tokens)
+        self._issued(IssuedKind.RESPONSE, shown.response_id)
+        self._scribe.touch(self.account.id)
         if verdict.kind in _WORTH_A_LINE:
             logger.warning("account %s: %s", self.account.id, _in_words(verdict, now))
         if verdict.kind not in (Kind.SERVED, Kind.NEUTRAL):
             self._unbind()
 
-    def reached(self) -> None:
-        """What costs no quota was answered: its credential serves, quota may still be spent."""
+    def reached(self, headers: Headers) -> None:
+        """Note an answer to a request that costs no quota: the credential is good, but quota may
+        still be spent."""
+        self._learn_headers(headers, self._wall())
         self.account.reached(self._began)
-        self._books.touch(self.account.id)
+        self._scribe.touch(self.account.id)
 
-    def note_tokens(self, cached: int, uncached: int) -> None:
-        self.account.tally.tokens(self._books.wall(), cached, uncached)
+    def _learn_headers(self, headers: Headers, now: float) -> None:
+        if headers:
+            self._learn(usage_in_headers(headers, now), now)
+            self._issued(IssuedKind.STATE, find(headers, _TURN_STATE))
+
+    def _learn(self, usage: QuotaUsage, now: float) -> None:
+        if usage.windows or usage.plan is not None or usage.credits is not None:
+            self.account.state.learn(usage, now)
+            self._scribe.touch(self.account.id)
+
+    def _issued(self, kind: IssuedKind, value: str | None) -> None:
+        self._bindings.note_issuer(kind, value, Issuer(self.account.id, self._asked.principal))
 
     def _unbind(self) -> None:
-        """A binding that would begin with a failure is none."""
-        key, bindings = self._asked.key, self._books.bindings
+        """Drop the binding that this attempt has made: none begins with a failure."""
+        key, bindings = self._asked.key, self._bindings
         if key is None or self.route.move not in FRESH:
             return
         if bindings.get(key) == self.route.binding:
             bindings.drop(key)
-            self._books.touch(None)
+            self._scribe.touch()
 
     # What belongs to the account that gave it.
 
-    def gave(self, kind: IssuedKind, value: str | None) -> None:
-        """Remember what this account gave to the principal; None was not given."""
-        self._books.gave(kind, value, Issued(self.account.id, self._asked.principal))
-
     def may_have(self, kind: IssuedKind, value: str | None) -> bool:
-        """Whether the account may be shown what the client got before. What nobody remembers is
-        taken to be of the account that the thread is bound to, where there is one caller only."""
-        gift = self._books.gift(kind, value)
-        if gift is None:
-            at_home = self.route.move in _AT_HOME or self._books.alone()
+        """Whether the account may be shown what the client got before. A value of unknown origin
+        is taken to come from the account that the thread is bound to, but only where there is one
+        caller."""
+        issuer = self._bindings.issuer(kind, value)
+        if issuer is None:
+            at_home = self.route.move in _AT_HOME or self._alone
             return at_home and not self._asked.keyed
-        return gift == Issued(self.account.id, self._asked.principal)
+        return issuer == Issuer(self.account.id, self._asked.principal)
 
     @property
     def last_foreign(self) -> bytes | None:
-        """The mark of the last encrypted item of the input that the account is known to refuse."""
-        return self._books.bindings.foreign(self._asked.key, self.account.id)
+        """The mark of the last encrypted input item that the account is known to refuse."""
+        return self._bindings.foreign(self._asked.key, self.account.id)
 
     def note_foreign(self, last: bytes) -> None:
         if self._asked.key is not None:
             foreign = Foreign(account=self.account.id, last=last)
-            self._books.bindings.note_foreign(self._asked.key, foreign)
+            self._bindings.note_foreign(self._asked.key, foreign)
 
 
 def _in_words(verdict: Verdict, now: float) -> str:

@@ -4,17 +4,18 @@ Theory of operation
 -------------------
 Prompt caches are kept per account, so a thread that is bound to an account stays there until that
 account cannot serve it: spent, paused, gone, not in its plan, its credential refused or replaced,
-or nobody asked for a day. A cooler account is no reason, unless capacity comes first by setting;
-and even then a thread moves only from above the threshold to below it, so while usage only rises
-it never comes back to where it was.
+or unused for a day. A cooler account is not a reason to move, unless the settings put capacity
+first; and even then a thread moves only from above the threshold to below it, so while usage only
+rises it never comes back to where it was.
 
 Trouble that passes by itself ends no binding. While it lasts, the thread makes a detour to one
 account, remembered so that its cache is used again, and one request at a time tries the way home.
-Where nobody is at home a new thread tries it, or trouble that has passed would never be noticed.
-With nowhere else to go a turn goes to the troubled account: a provider's hiccup never becomes an
-outage of our own. Only what is known to be of no use (spent, refused, paused) is withheld.
+An account that no thread is bound to is tried by a new thread, or the end of its trouble would
+never be noticed. With nowhere else to go a turn goes to the troubled account: a provider's hiccup
+never becomes an outage of our own. Only what is known to be of no use (spent, refused, paused) is
+withheld.
 
-`route` changes nothing. It returns what is to be remembered; whoever serves the turn keeps it.
+`route` changes nothing. It returns what is to be remembered; the pool keeps it.
 """
 
 from collections import Counter
@@ -79,7 +80,7 @@ def route(
     now: float,
     excluded: AbstractSet[AccountId] = frozenset(),
 ) -> Route | Withheld:
-    """Where a wish goes at `now` (seconds since the epoch).
+    """Return where a request goes at `now` (seconds since the epoch).
 
     `views` in the order in which they are configured. `excluded` have failed this very turn: they
     are avoided, and that is all it means.
@@ -126,7 +127,7 @@ class _Decision:
 
     @cached_property
     def _standing(self) -> dict[AccountId, Standing]:
-        """Of every account; one that serves at home does not need to know of the others."""
+        """The standing of every account; needed only where a thread is not served at home."""
         return {x.id: x.standing(self._wish.family, self._now) for x in self._views.values()}
 
     @cached_property
@@ -136,7 +137,7 @@ class _Decision:
     # A thread that is bound.
 
     def released(self, binding: Binding) -> MoveReason | None:
-        """Why a binding ends here; None while it lasts."""
+        """Return why a binding ends here; None while it lasts."""
         view = self._views.get(binding.account)
         if view is None:
             return MoveReason.REMOVED
@@ -149,19 +150,23 @@ class _Decision:
             return MoveReason.IDLE
         held = binding.held_since is not None and standing is Standing.TROUBLED
         if held and self._now - (binding.held_since or 0) >= self._settings.hold_seconds:
+            # With no other account to go to, giving up the home would only lose the binding.
             return MoveReason.HOLD_EXPIRED if self._ready else None
         return None
 
     def stay(self, binding: Binding) -> Route:
-        """At home while home serves; else on the way round."""
+        """Serve a bound thread at home while home serves, else on a detour."""
         home = self._views[binding.account]
         kept = replace(binding, used_at=self._now)
+        # Excluded comes before standing: one failure is not trouble yet, so the home may be READY
+        # and still be what has failed in this turn.
         if home.id in self._excluded:
             return self._go_round(kept, MoveReason.RETRY)
         if home.standing(self._wish.family, self._now) is Standing.READY:
             if kept.held_since is not None:
                 kept = replace(kept, held_since=None)
             return self._at_home(home, kept)
+        # The time of a hold counts from its first turn, and starts again after each turn at home.
         if binding.held_since is None:
             kept = replace(kept, held_since=self._now)
         if home.may_probe(self._wish.family, self._now):
@@ -187,6 +192,7 @@ class _Decision:
         others = [view for view in self._ready if view.id != kept.account]
         remembered = [view for view in others if view.id == kept.detour]
         if others:
+            # The same detour each time: by now the prompt is cached there, too.
             detour = (remembered or [self._places.first(others)])[0].id
             return self._route(detour, Move.DETOUR, reason, replace(kept, detour=detour))
         if kept.account in self._excluded:  # another in trouble is better than the same again
@@ -198,12 +204,13 @@ class _Decision:
     # A thread that is not.
 
     def place(self, move: Move, why: MoveReason | None) -> Route | Withheld:
-        """Where to begin; `why` says what released the thread, if it was bound."""
+        """Choose where to begin; `why` says what released the thread, if it was bound."""
         if self._ready:
             view, reason = self._way_round() or self._start([*self._ready, *self._due(move)])
             if self._standing[view.id] is not Standing.READY:
                 return replace(self._bind(view, move, MoveReason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
+        # Those that are READY have failed in this turn, or `_ready` would not be empty.
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
             view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
@@ -212,14 +219,14 @@ class _Decision:
 
     def _due(self, move: Move) -> list[AccountView]:
         """In trouble, and due for a probe. Only a new thread may be one: it has no cache to lose;
-        and only at first, while there is a send left for somebody else."""
+        and only at first, while there is a send left for another account."""
         if move is not Move.NEW or self._excluded:
             return []
         troubled = self._standing_as(Standing.TROUBLED)
         return [view for view in troubled if view.may_probe(self._wish.family, self._now)]
 
     def _way_round(self) -> tuple[AccountView, MoveReason] | None:
-        """Of a thread released while on a detour: that account has its latest prompt."""
+        """Return the detour of a thread released while on it, which has its latest prompt."""
         binding = self._memory.binding
         if binding is None or binding.held_since is None:
             return None
@@ -229,6 +236,8 @@ class _Decision:
 
     def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
         able = {view.id: view for view in among}
+        # A parent's or sibling's account has the common prefix in its cache, but is passed over
+        # when it is hot and another is not. An anchor never is: no other knows the response.
         roomy = any(self._places.may_begin(view) for view in among)
         memory = self._memory
         for account, reason in (
@@ -243,10 +252,10 @@ class _Decision:
                 return view, reason
         return self._places.first(among), MoveReason.STRATEGY
 
-    # When nobody is ready.
+    # When no account is ready.
 
     def _probe(self, move: Move) -> Route | None:
-        """What is out of use may be tried by one request now and then: hints can be wrong."""
+        """Have one request try what is out of use now and then, because hints can be wrong."""
         home = self._memory.binding.account if self._memory.binding else None
         out = [*self._standing_as(Standing.SPENT), *self._standing_as(Standing.INVALID)]
         for view in sorted(out, key=lambda view: view.id != home):
@@ -263,6 +272,8 @@ class _Decision:
             for view in self._standing_as(Standing.INVALID)
             if view.invalid is not None
         ]
+        # Quota comes back at a stated time. When a refused login is tried again matters only where
+        # no quota is waited for.
         ends = [at for at in until or tries if at is not None]
         return Withheld(
             spent=bool(spent),

@@ -15,7 +15,8 @@ from typing import Final
 import msgspec
 import trio
 
-from lifecycle import Lease
+from lifecycle import Cause, Lease, TurnScope
+from proxy.config.settings import ClientSettings
 from proxy.headers import find
 from proxy.ingress.asgi import ClientRequest, Receive
 from proxy.ingress.body import Body
@@ -28,10 +29,9 @@ from proxy.responses.forwarding import upward
 from proxy.responses.rawjson import UNREADABLE
 from proxy.responses.sse import Noted
 from proxy.runtime import Runtime
-from proxy.turn.ended import Cause, Ended
+from proxy.turn.ended import Ended
 from proxy.turn.exchange import Prepared
 from proxy.turn.outbox import Outbox
-from proxy.turn.run import run_turn
 from proxy.upstream.interface import UpstreamRequest
 
 
@@ -53,15 +53,17 @@ class HttpExchange:
     streams_only = False
 
     def __init__(
-        self, runtime: Runtime, request: ClientRequest, body: Body, applied: tuple[str, ...]
+        self, client: ClientSettings, request: ClientRequest, body: Body, applied: tuple[str, ...]
     ) -> None:
-        self._runtime = runtime
+        self._client = client
         self._request = request
         self._body = body
         self._applied = applied
+        self.outbox = Outbox(client.outbox_bytes, client.stall_seconds)
+        self.turn_scope = TurnScope()
 
     async def prepare(self, lease: Lease) -> Prepared | Refused:
-        client = self._runtime.config.client
+        client = self._client
         body = await self._body.read(lease, client.body_silent_seconds, client.body_seconds)
         if not isinstance(body, Refused) and self._applied:
             body = await decoded(body, self._applied, lease, client.body_bytes)
@@ -88,10 +90,6 @@ class HttpExchange:
     def observe(self, event: Noted) -> None:
         """Nothing is remembered of an HTTP stream."""
 
-    def cause(self) -> Cause:
-        over = self._runtime.admission.drain_is_over
-        return Cause.SHUTDOWN if over else Cause.CLIENT_GONE
-
     def conclude(self, ended: Ended) -> Ended:
         return ended
 
@@ -107,24 +105,29 @@ async def serve_responses(runtime: Runtime, request: ClientRequest) -> None:
         await refuse(runtime, request, applied)
         return
     body = Body(client.body_bytes, announced, runtime.admission.memory)
-    exchange = HttpExchange(runtime, request, body, applied)
+    exchange = HttpExchange(client, request, body, applied)
     ask = request.identity.ask(announced)
-    outbox = Outbox(client.outbox_bytes, client.stall_seconds)
+    outbox, scope = exchange.outbox, exchange.turn_scope
     try:
         async with trio.open_nursery() as parties:
-            parties.start_soon(run_turn, runtime, ask, exchange, outbox)
-            parties.start_soon(watch, request.receive, body, parties.cancel_scope)
+            parties.start_soon(runtime.turns.run, ask, exchange)
+            parties.start_soon(watch, request.receive, body, parties.cancel_scope, scope)
             await Writer(request, body, outbox, client, runtime.wall).run()
             parties.cancel_scope.cancel()
     finally:
         body.discard()  # what came early was held outside the lease
 
 
-async def watch(receive: Receive, body: Body, scope: trio.CancelScope) -> None:
-    """The only reader of `receive`: feed the body, then wait for the hang-up and cancel."""
+async def watch(
+    receive: Receive, body: Body, parties: trio.CancelScope, turn: TurnScope | None = None
+) -> None:
+    """Feed the body, then wait for the hang-up and cancel the turn and all that serves it. This is
+    the only reader of `receive`."""
     while (message := await receive())["type"] != "http.disconnect":
         await body.feed(message.get("body", b""), more=message.get("more_body", False))
-    scope.cancel()
+    if turn is not None:
+        turn.cancel(Cause.CLIENT_GONE)
+    parties.cancel()
 
 
 async def refuse(runtime: Runtime, request: ClientRequest, refused: Refused) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import trio
 
-from proxy.accounts.claim import AccountRequest, Claim
+from proxy.accounts.claim import AccountRequest, Claim, Shown
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Withheld
 from proxy.errors import UpstreamCut
@@ -83,15 +83,17 @@ async def _ask_account(
     credential = await claim.headers()
     if isinstance(credential, CredentialFailure):
         return withheld_locally(credential)
-    found = await _fetch(runtime, _dressed(request, claim, credential), claim)
+    found = await _fetch(runtime, _dressed(request, claim, credential))
     if isinstance(found, Rejected) and found.status == 401:
         renewed = await claim.renew(credential)
         if not isinstance(renewed, CredentialFailure):
-            found = await _fetch(runtime, _dressed(request, claim, renewed), claim)
+            found = await _fetch(runtime, _dressed(request, claim, renewed))
     if isinstance(found, Failure | Rejected):
-        claim.note(judge(found, None, _ASKED.family, runtime.wall()))
+        verdict = judge(found, None, _ASKED.family, runtime.wall())
+        headers = found.headers if isinstance(found, Rejected) else ()
+        claim.settle(Shown(verdict=verdict, headers=headers))
     else:
-        claim.reached()
+        claim.reached(found.headers)
     return found
 
 
@@ -100,17 +102,13 @@ def _dressed(request: UpstreamRequest, claim: Claim, credential: HeaderList) -> 
     return replace(request, headers=headers, base_url=claim.account.base_url)
 
 
-async def _fetch(
-    runtime: Runtime, request: UpstreamRequest, claim: Claim | None = None
-) -> WholeReply | Failure:
-    """Send the request and read its whole reply; tell `claim` what the headers say of usage."""
+async def _fetch(runtime: Runtime, request: UpstreamRequest) -> WholeReply | Failure:
+    """Send the request and read its whole reply."""
     try:
         with trio.move_on_after(MODELS_SECONDS):
             async with runtime.upstream.open(request) as reply:
                 if isinstance(reply, Failure):
                     return reply
-                if claim is not None:
-                    claim.learn_headers(reply.headers)
                 return await _whole(reply)
     except UpstreamCut as error:
         return Failure(status=502, code="upstream_cut", message=str(error), retriable=False)

@@ -18,7 +18,7 @@ from typing import Final, assert_never
 
 import trio
 
-from lifecycle import AdmissionRefused, Ask, Waiting
+from lifecycle import AdmissionRefused, Ask, Cause, Waiting
 from proxy.ingress.asgi import (
     GOING_AWAY,
     POLICY,
@@ -40,9 +40,7 @@ from proxy.responses.events import prewarmed
 from proxy.responses.frames import Create, Ignored, Interrupt, read_frame
 from proxy.responses.transcript import Transcript, continued
 from proxy.runtime import Runtime
-from proxy.turn.ended import Cancelled, Cause
 from proxy.turn.outbox import Outbox, Taken, hand_on
-from proxy.turn.run import run_turn
 
 _UNWRITTEN: Final = 64
 """Answers that wait for the writer; a client that makes more without reading is not served."""
@@ -88,6 +86,7 @@ async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
                 continue
             if not socket.hear(message.get("text"), connection):
                 break
+        socket.leave()
         connection.cancel_scope.cancel()
 
 
@@ -161,8 +160,7 @@ class ClientSocket:
             headers=self._request.headers,
             query=self._request.query,
             outbox=Outbox(client.outbox_bytes, client.stall_seconds),
-            store=self._kept.remember,
-            gone=self._gone,
+            kept=self._kept,
         )
         held = create.size + (0 if before is None else before.size)
         self._start(turn, identity.ask(held), connection)
@@ -244,8 +242,7 @@ class ClientSocket:
         assert self._unfinished is not None
         self._unfinished.give_back()
         self._unfinished = None
-        if self._current is not None:
-            self._current.scope.cancel()
+        self.leave()
         self._to_write.send_nowait(self._no(refused))
         self._to_write.send_nowait(Close(code))
 
@@ -255,17 +252,14 @@ class ClientSocket:
         self, turn: WebSocketTurn, ask: Ask | Waiting, after: trio.Event | None
     ) -> None:
         try:
-            with turn.scope:
-                if after is not None:
-                    await after.wait()
-                await run_turn(self._runtime, ask, turn, turn.outbox)
+            await self._runtime.turns.run(ask, turn, after)
         finally:
-            turn.outbox.end(Cancelled(cause=turn.cause()))  # stands only if it never began
             turn.finished.set()
 
-    def _gone(self) -> Cause:
-        over = self._runtime.admission.drain_is_over
-        return Cause.SHUTDOWN if over else Cause.CLIENT_GONE
+    def leave(self) -> None:
+        """The client is gone, or is sent away: what its turn is for is gone, too."""
+        if self._current is not None:
+            self._current.turn_scope.cancel(Cause.CLIENT_GONE)
 
     def forget(self) -> None:
         """The socket is gone: give back what it held."""

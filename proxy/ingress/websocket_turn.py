@@ -1,13 +1,11 @@
-"""SocketTurn: one `response.create` on a WebSocket, as its turn sees it.
+"""WebSocketTurn: one `response.create` on a WebSocket, as its turn sees it.
 
-Kept: the transcript of one WebSocket, held against the memory gate, which may evict it.
+StoredTranscript: the transcript of one WebSocket, held against the memory gate, which may evict it.
 """
-
-from collections.abc import Callable
 
 import trio
 
-from lifecycle import Lease, LeaseId, MemoryGate, Reservation, Waiting
+from lifecycle import Cause, Lease, LeaseId, MemoryGate, Reservation, TurnScope, Waiting
 from proxy.headers import HeaderList
 from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import interrupted, output_item, response_id
@@ -15,14 +13,14 @@ from proxy.responses.forwarding import upward_from_frame
 from proxy.responses.frames import Create, post_body
 from proxy.responses.sse import TERMINAL_TYPES, Noted
 from proxy.responses.transcript import OutputItem, Transcript, continued, output_item_of
-from proxy.turn.ended import Cancelled, Cause, Ended, Finished, Interrupted, outcome_of
+from proxy.turn.ended import Cancelled, Ended, Finished, Interrupted, outcome_of
 from proxy.turn.exchange import Prepared
 from proxy.turn.outbox import Outbox
 from proxy.upstream.interface import UpstreamRequest
 
 
 class WebSocketTurn:
-    """`store` is told what was said, once the leases are back and before the client knows."""
+    """`kept` is given what was said, once the leases are back and before the client knows."""
 
     transport = Transport.WEBSOCKET
     streams_only = True
@@ -35,26 +33,23 @@ class WebSocketTurn:
         headers: HeaderList,
         query: bytes,
         outbox: Outbox,
-        store: Callable[[Transcript], None],
-        gone: Callable[[], Cause],
+        kept: "StoredTranscript",
     ) -> None:
         self._create: Create | None = create
         self._before = before
         self._headers = headers
         self._query = query
         self.outbox = outbox
-        self._store = store
-        self._gone = gone
+        self._kept = kept
         self._input: tuple[bytes, ...] = ()
         self._output: list[OutputItem] = []
         self._created: bytes | None = None
-        self._cause: Cause | None = None
         self._lease_id: LeaseId | None = None
         self.waiting: Waiting | None = None
         self.response_id: str | None = None
         self.terminal_seen = False
         self.forgotten = False
-        self.scope = trio.CancelScope()
+        self.turn_scope = TurnScope()
         self.finished = trio.Event()
 
     @property
@@ -64,28 +59,26 @@ class WebSocketTurn:
 
     @property
     def speaking(self) -> bool:
-        """Its events are still on their way; what else is said goes between them."""
-        return not self.over and self._cause is not Cause.REPLACED
+        """Whether its events are still on their way; other frames then go between them."""
+        return not self.over and not self.outbox.discarded
 
     @property
     def lease_id(self) -> LeaseId | None:
-        """The lease that it holds, from the step that grants it."""
+        """The lease that it holds, from the step that grants it; None before."""
         if self._lease_id is None and self.waiting is not None:
             return self.waiting.lease_id
         return self._lease_id
 
     def replace(self) -> None:
         """Cancel it; nothing more of it reaches the client."""
-        self._cause = Cause.REPLACED
         self.outbox.discard()
-        self.scope.cancel()
+        self.turn_scope.cancel(Cause.REPLACED)
 
     def interrupt(self, named: str | None) -> None:
         """End it at once with `response.incomplete`, if it is the response that is meant."""
         if self._created is None or self.terminal_seen or named not in (None, self.response_id):
             return
-        self._cause = Cause.INTERRUPTED
-        self.scope.cancel()
+        self.turn_scope.cancel(Cause.INTERRUPTED)
 
     async def prepare(self, lease: Lease) -> Prepared:
         self._lease_id = lease.id
@@ -110,17 +103,14 @@ class WebSocketTurn:
             self._created = event.data
             self.response_id = response_id(event.data)
 
-    def cause(self) -> Cause:
-        return self._cause or self._gone()
-
     def conclude(self, ended: Ended) -> Ended:
-        if self._cause is Cause.REPLACED:  # whatever it came to meanwhile, its client is past it
+        if self.outbox.discarded:  # replaced: whatever it came to meanwhile, its client is past it
             return Cancelled(cause=Cause.REPLACED)
         if ended == Cancelled(cause=Cause.INTERRUPTED) and self._created is not None:
             ended = Interrupted(final=interrupted(self._created))
         failed = outcome_of(ended) is Outcome.FAILED
         if isinstance(ended, Finished | Interrupted) and not (failed or self.forgotten):
-            self._store(
+            self._kept.remember(
                 Transcript(
                     response_id=response_id(ended.final.data or b""),
                     items=self._input,

@@ -5,6 +5,7 @@ from typing import Final, assert_never
 
 import msgspec
 
+from proxy.accounts.claim import Shown
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.route import Withheld
 from proxy.accounts.verdict import (
@@ -18,8 +19,10 @@ from proxy.accounts.verdict import (
 )
 from proxy.accounts.view import Family
 from proxy.accounts.wording import advice, out_of_use
+from proxy.headers import Headers
 from proxy.journal.record import Outcome
 from proxy.refusal import Reason, Refused, SpentQuota
+from proxy.responses.events import response_id
 from proxy.responses.rawjson import UNREADABLE
 from proxy.turn.ended import Answer, Cut, Delivered, Finished, Rejected, outcome_of
 from proxy.upstream.interface import Failure
@@ -58,6 +61,22 @@ def judge(answer: Answer, model: str | None, family: Family, now: float) -> Verd
             return UNREACHABLE if answer.retriable else NEUTRAL
         case _:
             assert_never(answer)
+
+
+def shown(answer: Answer, verdict: Verdict, headers: Headers, *, continues: bool) -> Shown:
+    """Return what an answer shows of its account. `headers` are those not reported before;
+    `continues`: the client may go on from the response by its id alone."""
+    if not isinstance(answer, Finished):
+        return Shown(verdict=verdict, headers=headers)
+    given = answer.usage.input_tokens or 0
+    cached = min(answer.usage.cached_tokens or 0, given)
+    return Shown(
+        verdict=verdict,
+        headers=headers,
+        cached_tokens=cached,
+        uncached_tokens=given - cached,
+        response_id=response_id(answer.final.data or b"") if continues else None,
+    )
 
 
 def withheld(no: Withheld, plan: str | None, now: float) -> Refused:

@@ -4,10 +4,10 @@ A refusal of ours (`Refused`) and an attempt without a reply (`Failure`) are end
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, assert_never
 
+from lifecycle import Cause
 from proxy.headers import Headers
 from proxy.journal.record import Outcome
 from proxy.refusal import Refused
@@ -70,16 +70,6 @@ class Displaced:
     """Another connection took its lane over."""
 
 
-class Cause(StrEnum):
-    """Why a turn was cancelled. The values are those of the outcomes."""
-
-    CLIENT_GONE = "client_gone"
-    CLIENT_STALLED = "client_stalled"
-    SHUTDOWN = "shutdown"
-    REPLACED = "replaced"
-    INTERRUPTED = "interrupted"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
     """An ending of which the client is told nothing more: it is gone, or caused it."""
@@ -131,6 +121,11 @@ def outcome_of(ended: Ended) -> Outcome:  # noqa: C901  one case for each ending
             return Outcome.BROKEN
         case _:
             assert_never(ended)
+
+
+def cancelled_by(cause: Cause) -> Displaced | Cancelled:
+    """Return how a turn ended that was cancelled for this cause."""
+    return Displaced() if cause is Cause.DISPLACED else Cancelled(cause=cause)
 
 
 def usage_of(ended: Ended) -> TokenUsage:

@@ -5,12 +5,12 @@ Theory of operation
 The turn puts events in; the writer, a task outside the turn's nursery, takes out whatever has come
 together since it last looked, so what arrives together leaves together. The turn waits when it is
 `limit_bytes` ahead of what is written, at most `stall_seconds` without any progress of the writer;
-what the writer has in its hand counts until it comes back for more.
+what the writer has taken counts until it comes back for more.
 
-The end is not a message but a slot: `end` is synchronous and cannot fail on a full outbox. Writing
-is none of the turn's business, so a client that stops reading holds a writer, never a lane.
+The end is not a message but a slot: `end` is synchronous and cannot fail on a full outbox. The turn
+never writes to its client, so one that stops reading holds a writer, never a lane.
 
-Flow: what a turn puts out, handed on as it comes; a filler when nothing has come for long.
+hand_on: pass what a turn puts in to the writer as it comes, and write fillers in long pauses.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -42,10 +42,17 @@ class Outbox:
         self.injected = 0
         """Events of our own that the writer has not taken."""
         self._ended: Ended | None = None
-        self._discarded = False
+        self.discarded = False
+        """Its client is past this turn: nothing of it is written any more."""
         self._writing_since: float | None = None
         self._filled = WakeOne()
         self._drained = trio.lowlevel.ParkingLot()
+
+    def __repr__(self) -> str:
+        state = "discarded" if self.discarded else "running"
+        if self._ended is not None:
+            state = type(self._ended).__name__
+        return f"<Outbox {state}, {self._size} bytes waiting, {self._written_size} being written>"
 
     @property
     def ended(self) -> Ended | None:
@@ -53,7 +60,7 @@ class Outbox:
 
     def begin(self, head: Head) -> None:
         """The head goes before the first event, in the same write."""
-        if not self._discarded:
+        if not self.discarded:
             self._head = head
 
     async def put(self, batch: Batch) -> None:
@@ -68,38 +75,38 @@ class Outbox:
         self._add(Batch(frame, (frame,)))
 
     def _add(self, batch: Batch) -> None:
-        if self._discarded:
+        if self.discarded:
             return
         self._batches.append(batch)
         self._size += len(batch.raw)
         self._filled.wake()
 
     async def wait_taken(self) -> None:
-        """Until the writer has taken the last byte. Raises ClientStalled."""
+        """Wait until the writer has taken the last byte. Raises ClientStalled."""
         await self._wait_until(lambda: not self._size)
 
     def discard(self) -> None:
-        """Drop what the writer has not taken, and what is still put in: nobody shall see it."""
+        """Drop what the writer has not taken and what is still put in, so that it is never seen."""
         self._batches, self._size, self._head, self.injected = [], 0, None, 0
         self._written_size = 0
-        self._discarded = True
+        self.discarded = True
         self._drained.unpark_all()
 
     def end(self, ended: Ended) -> None:
-        """Set how the turn ended. The first word stands."""
+        """Set how the turn ended; only the first call counts."""
         if self._ended is None:
             self._ended = ended
             self._filled.wake()
 
     async def take(self) -> Taken:
-        """Everything there is; waits while there is nothing."""
+        """Take everything there is; waits while there is nothing."""
         self._writing_since, self._written_size = None, 0
         if self._drained:
             self._drained.unpark_all()
         try:
             while not self._batches and self._ended is None:
                 await self._filled.wait()
-        finally:  # a writer that will not wait any longer has a filler to write
+        finally:  # a cancelled writer is going to write a filler
             self._writing_since = trio.current_time()
         taken = Taken(head=self._head, batches=self._batches, ended=self._ended)
         self._written_size = self._size
@@ -109,7 +116,7 @@ class Outbox:
         return taken
 
     def stalled_seconds(self) -> float:
-        """For how long the writer has been busy with what it took last."""
+        """Return for how long the writer has been busy with what it took last."""
         since = self._writing_since
         return 0.0 if since is None or self._ended else trio.current_time() - since
 

@@ -2,7 +2,16 @@
 
 import trio
 
-from lifecycle import Admission, AdmissionReason, AdmissionRefused, Ask, Lease, Waiting
+from lifecycle import (
+    Admission,
+    AdmissionReason,
+    AdmissionRefused,
+    Ask,
+    Cause,
+    Lease,
+    TurnScope,
+    Waiting,
+)
 
 
 class BrokenTurnError(Exception):
@@ -21,7 +30,7 @@ class Holder:
         self._lingers = lingers
         self._told = trio.Event()
         self._breaks = False
-        self._scope = trio.CancelScope()
+        self._scope = TurnScope()
         self.lease: Lease | None = None
         self.admitted_at: float | None = None
         self.refusal: AdmissionReason | None = None
@@ -35,23 +44,26 @@ class Holder:
         except AdmissionRefused as no:
             self.refusal = no.reason
             self.refused_at = trio.current_time()
-        except BrokenTurnError:
-            pass
         finally:
             self.over.set()
 
     async def _hold(self) -> None:
-        async with self._admission.lease(self._ask) as lease:
-            self.lease = lease
-            self.admitted_at = trio.current_time()
-            with lease.scope:
-                try:
-                    await self._told.wait()
-                    if self._breaks:
-                        raise BrokenTurnError
-                finally:
-                    with trio.CancelScope(shield=True):
-                        await trio.sleep(self._lingers)
+        try:
+            async with self._admission.lease(self._ask, self._scope) as lease:
+                self.lease = lease
+                self.admitted_at = trio.current_time()
+                lease.nursery.start_soon(self._run)
+        except* BrokenTurnError:
+            pass
+
+    async def _run(self) -> None:
+        try:
+            await self._told.wait()
+            if self._breaks:
+                raise BrokenTurnError
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(self._lingers)
 
     async def wait_over(self) -> None:
         with trio.fail_after(60):
@@ -61,6 +73,10 @@ class Holder:
     def held(self) -> Lease:
         assert self.lease is not None
         return self.lease
+
+    @property
+    def is_displaced(self) -> bool:
+        return self._scope.cause is Cause.DISPLACED
 
     @property
     def is_holding(self) -> bool:
@@ -74,4 +90,4 @@ class Holder:
         self._told.set()
 
     def cancel(self) -> None:
-        self._scope.cancel()
+        self._scope.cancel(Cause.CLIENT_GONE)

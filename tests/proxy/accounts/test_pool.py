@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import AccountRequest
+from proxy.accounts.claim import AccountRequest, Shown
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.route import Route, RoutingSettings, Withheld
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
@@ -49,8 +49,8 @@ class World:
                 return first, second, claim
             chosen = claim.route
             if verdict is SERVED:
-                claim.answering()
-            claim.note(verdict)
+                claim.answering(())
+            claim.settle(Shown(verdict=verdict))
         return first, second, chosen
 
 
@@ -121,7 +121,7 @@ async def test_a_binding_that_began_with_a_failure_is_none() -> None:
     asked = AccountRequest(thread=ThreadName("thread"))
     with pool.claim(asked) as claim:
         assert not isinstance(claim, Withheld)
-        claim.note(HICCUP)
+        claim.settle(Shown(verdict=HICCUP))
 
     preview = pool.preview(asked)
 
@@ -135,12 +135,25 @@ async def test_a_binding_that_was_there_survives_a_failure() -> None:
     for verdict in (SERVED, HICCUP):
         with pool.claim(asked) as claim:
             assert not isinstance(claim, Withheld)
-            claim.note(verdict)
+            claim.settle(Shown(verdict=verdict))
 
     preview = pool.preview(asked)
 
     assert isinstance(preview, Route)
     assert (preview.account, preview.move) == ("a", "reused")
+
+
+async def test_a_pool_and_its_claims_show_what_is_under_way() -> None:
+    clock = Clock()
+    pool = AccountPool([account("a"), account("b")], RoutingSettings(), clock)
+    with pool.claim(AccountRequest(thread=ThreadName("thread"))) as claim:
+        clock.now += 2
+        seen = (repr(claim), repr(pool))
+
+    assert seen == (
+        "<Claim a new (strategy) 2.0 s>",
+        "<AccountPool ['a', 'b'] 1 attempts, 1 bound>",
+    )
 
 
 async def test_there_are_not_more_accounts_than_can_be_looked_at() -> None:

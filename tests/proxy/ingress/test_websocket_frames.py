@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lifecycle import Limits
+from lifecycle import Cause, Limits
 from proxy.config.settings import ClientSettings
 from proxy.ingress.refusals import Audience, figures
 from proxy.ingress.websocket_frames import FILLER, frames_of
@@ -16,7 +16,6 @@ from proxy.responses.sse import Batch, Event, event_from
 from proxy.turn.ended import (
     Broken,
     Cancelled,
-    Cause,
     Cut,
     Delivered,
     Displaced,

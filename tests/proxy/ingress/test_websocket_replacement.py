@@ -7,7 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.errors import UpstreamCut
 from proxy.journal.record import Outcome
 from tests.testkit.asgi import SocketClient
-from tests.testkit.events import completed, create, created, delta
+from tests.testkit.events import completed, create, created, delta, interrupt
 from tests.testkit.runtime import Bench
 from tests.testkit.upstream import Script, Step, answer, streaming
 
@@ -120,3 +120,21 @@ async def test_events_that_arrive_in_the_moment_of_the_replacement_are_not_writt
     ids = [event.get("response", {}).get("id") for event in socket.events]
     assert ids == ["resp_2", "resp_3", None, "resp_3"]
     assert socket.events[2]["delta"] == "new"
+
+
+async def test_a_turn_that_is_replaced_while_it_is_being_interrupted_says_nothing_more(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    closed = trio.Event()
+    first = Script([created("resp_1"), delta("resp_1"), trio.Event()], closing=closed)
+    bench = Bench(nursery, first, answer("resp_2"))
+
+    socket = await running(bench)
+    await socket.say(interrupt())
+    await socket.say(create())
+    await wait_all_tasks_blocked()
+    closed.set()
+    await socket.wait_for("response.completed")
+
+    assert "response.incomplete" not in socket.types
+    assert bench.outcomes == [Outcome.REPLACED, Outcome.COMPLETED]

@@ -387,3 +387,17 @@ async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_place(
     nursery.start_soon(one.wait)
     await wait_all_tasks_blocked()
     one.wake()
+
+
+async def test_an_outbox_shows_what_waits_and_how_it_ended(outbox: Outbox) -> None:
+    await outbox.put(event(3))
+    await outbox.take()
+    await outbox.put(event(4))
+    running = repr(outbox)
+    outbox.discard()
+    discarded = repr(outbox)
+    outbox.end(DONE)
+
+    assert running == "<Outbox running, 4 bytes waiting, 3 being written>"
+    assert discarded == "<Outbox discarded, 0 bytes waiting, 0 being written>"
+    assert repr(outbox).startswith("<Outbox Delivered, ")

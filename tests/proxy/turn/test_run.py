@@ -1,4 +1,4 @@
-"""run_turn, as its clients and its records show it: attempts, deadlines, what is recorded."""
+"""A turn, as its clients and its records show it: attempts, deadlines, what is recorded."""
 
 import pytest
 import trio

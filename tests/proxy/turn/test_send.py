@@ -7,7 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.errors import UpstreamCut
 from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import TokenUsage
-from proxy.turn.relay import LINGER_SECONDS, REJECTION_BYTES
+from proxy.turn.send import LINGER_SECONDS, REJECTION_BYTES
 from tests.testkit.events import completed, created, delta, sse
 from tests.testkit.runtime import TRANSPORTS, Bench
 from tests.testkit.upstream import JSON, STREAM, Script, answer, streaming
