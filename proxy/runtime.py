@@ -46,11 +46,10 @@ class Runtime:
             upstream=self.upstream,
             settings=self.config.upstream,
             accounts=self.accounts,
+            keys=self.keys,
             wall=self.wall,
         )
-        turns = TurnRunner(
-            admission=self.admission, tools=tools, keys=self.keys, journal=self.journal
-        )
+        turns = TurnRunner(admission=self.admission, tools=tools, journal=self.journal)
         object.__setattr__(self, "turns", turns)
 
 

@@ -14,12 +14,13 @@ sends of the same attempt.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import trio
 
 from lifecycle import Lease
-from proxy.accounts.bindings import IssuedKind
+from proxy.accounts.bindings import IssuedKind, ThreadName
 from proxy.accounts.claim import FRESH, AccountRequest, Claim
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.pool import AccountPool
@@ -29,6 +30,7 @@ from proxy.accounts.view import AccountId
 from proxy.config.settings import UpstreamSettings
 from proxy.headers import HeaderList, find
 from proxy.journal.record import Transport
+from proxy.keys import KeyRing
 from proxy.refusal import Reason, Refused
 from proxy.responses.forwarding import for_account
 from proxy.responses.reasoning import without_reasoning
@@ -36,14 +38,13 @@ from proxy.turn.classify import (
     judge,
     refuses_encrypted,
     shown,
-    unanswered,
     withheld,
     withheld_locally,
 )
 from proxy.turn.ended import Answer, Ended, Rejected
 from proxy.turn.exchange import Exchange, Prepared
 from proxy.turn.send import Sent, send
-from proxy.upstream.interface import Upstream, UpstreamRequest
+from proxy.upstream.interface import Failure, Upstream, UpstreamRequest
 
 _ELSEWHERE: Final = frozenset(
     {Kind.QUOTA, Kind.THROTTLED, Kind.HICCUP, Kind.UNREACHABLE, Kind.UNAUTHORIZED}
@@ -70,6 +71,7 @@ class SendTools:
     upstream: Upstream
     settings: UpstreamSettings
     accounts: AccountPool
+    keys: KeyRing
     wall: Callable[[], float]
 
 
@@ -82,15 +84,26 @@ class Attempts:
         lease: Lease,
         exchange: Exchange,
         prepared: Prepared,
-        asked: AccountRequest,
     ) -> None:
         self._tools = tools
         self._lease = lease
         self._exchange = exchange
+        self._prepared = prepared
         self._request = prepared.request
-        self._asked = asked
         self.sends: list[Sent] = []
         self.served = Served()
+
+    @cached_property
+    def _asked(self) -> AccountRequest:
+        ask, prepared = self._lease.ask, self._prepared
+        return AccountRequest(
+            principal=ask.principal,
+            keyed=len(self._tools.keys) > 0,
+            thread=None if ask.thread is None else ThreadName(ask.thread),
+            parent=None if ask.parent is None else ThreadName(ask.parent),
+            model=prepared.model,
+            previous_response_id=prepared.previous_response_id,
+        )
 
     async def run(self) -> Ended:
         """Send until there is an answer that counts. Raises ClientStalled."""
@@ -102,7 +115,7 @@ class Attempts:
                 await accounts.scribe.wait_written(self._asked.key)
             return replace(ended, asked=bool(self.sends)) if isinstance(ended, Refused) else ended
         answer: Answer | None = None
-        while (answer is None or unanswered(answer)) and self._may_send():
+        while (answer is None or _unanswered(answer)) and self._may_send():
             answer = await self._send(self._request)
         assert answer is not None
         return answer
@@ -164,7 +177,7 @@ class Attempts:
         return _Step(
             ended=answer,
             elsewhere=not begun and self._goes_on(claim, verdict.kind),
-            resend=unanswered(answer),
+            resend=_unanswered(answer),
             refused=verdict.kind in _REFUSED,
         )
 
@@ -253,6 +266,11 @@ class Attempts:
         if no.move is not None or self.served.move is None:
             self.served = replace(self.served, move=no.move, reason=no.reason)
         return withheld(no, accounts.plan(), self._tools.wall())
+
+
+def _unanswered(answer: Answer) -> bool:
+    """Whether there was no reply that could count, so that the very same may be sent once more."""
+    return isinstance(answer, Failure) and answer.retriable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,11 +106,6 @@ def withheld_locally(failure: CredentialFailure) -> Refused:
     )
 
 
-def unanswered(answer: Answer) -> bool:
-    """Whether there was no reply that could stand, so that the very same may be sent once more."""
-    return isinstance(answer, Failure) and answer.retriable
-
-
 def refuses_encrypted(answer: Answer) -> bool:
     """Whether the upstream cannot read encrypted items, which then came from another account."""
     if not isinstance(answer, Rejected) or answer.status != 400:

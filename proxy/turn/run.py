@@ -21,12 +21,9 @@ from dataclasses import dataclass
 import trio
 
 from lifecycle import Admission, AdmissionRefused, Ask, Cause, Lease, Waiting
-from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import AccountRequest
 from proxy.errors import ClientStalled
 from proxy.journal.journal import Journal
 from proxy.journal.record import TurnRecord
-from proxy.keys import KeyRing
 from proxy.refusal import Refused, by_admission
 from proxy.responses.events import TokenUsage
 from proxy.turn.attempts import Attempts, SendTools, Served
@@ -50,7 +47,6 @@ class TurnRunner:
 
     admission: Admission
     tools: SendTools
-    keys: KeyRing
     journal: Journal
 
     async def run(
@@ -113,17 +109,7 @@ class _Turn:
 
     async def _send(self, lease: Lease, prepared: Prepared) -> Ended:
         """Raises ClientStalled."""
-        ask, runner = self._ask, self._runner
-        asked = AccountRequest(
-            principal=ask.principal,
-            keyed=len(runner.keys) > 0,
-            thread=None if ask.thread is None else ThreadName(ask.thread),
-            parent=None if ask.parent is None else ThreadName(ask.parent),
-            model=prepared.model,
-            previous_response_id=prepared.previous_response_id,
-        )
-        attempts = Attempts(runner.tools, lease, self._exchange, prepared, asked)
-        self._attempts = attempts
+        attempts = self._attempts = Attempts(self._runner.tools, lease, self._exchange, prepared)
         ended = await attempts.run()
         if isinstance(ended, Cut | Delivered):
             await self._exchange.outbox.wait_taken()
