@@ -1,5 +1,4 @@
 """The proxy: ingress on hypercorn, turns in their nurseries, upstream over HTTP."""
 
-from importlib.metadata import version
-
-__version__ = version("turnlane")
+__version__ = "0.1.0"
+"""Stated here, not read from the installed metadata, which takes longer than most commands."""

@@ -14,28 +14,18 @@ the last commits (https://www.sqlite.org/pragma.html#pragma_synchronous).
 
 import math
 import os
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import trio
 
-from proxy.errors import ConfigError
+from proxy.database_file import DATABASE_NAME, Row, Statement, connect, naming
 
-DATABASE_NAME: Final = "journal.sqlite3"
-"""Named for the journal, which had it alone once: while an older turnlane still drains, it writes
-its last records to the file of this name."""
 GAP_SECONDS: Final = 0.05
 """Between two writes, unless a caller waits for one."""
-_BUSY_SECONDS: Final = 5.0
-
-Row = Sequence[Any]
-Statement = tuple[str, Iterable[Row]]
-"""SQL and the rows to execute it with. The rows may be made lazily, in the writer's thread."""
 
 
 class Changes(Protocol):
@@ -55,7 +45,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._connection = _connect(path, "mode=rwc")
+        self._connection = connect(path, "mode=rwc")
         self._parts: list[Changes] = []
         self._sleep: trio.CancelScope | None = None
         self._due = math.inf
@@ -208,51 +198,3 @@ def open_database(home: Path) -> Iterator[Database]:
     finally:
         database.flush()
         database.close()
-
-
-def read(
-    path: Path, table: str, sql: str, values: Row = (), *, untouched: bool = False
-) -> list[Row]:
-    """Read from a database that another process may be writing to; needs no lock and repairs
-    nothing. Without the file, or the table, there are no rows. Raises sqlite3.Error and OSError.
-
-    `untouched`: not even the files that SQLite keeps beside it change; then no process may write.
-    """
-    if not path.exists():
-        return []
-    with _as_it_is(path) if untouched else closing(_connect(path, "mode=ro")) as connection:
-        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
-        return connection.execute(sql, values).fetchall() if known.fetchone() else []
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Name the file whose content, or place, makes the block fail. Raises ConfigError."""
-    try:
-        yield
-    except (OSError, sqlite3.Error, ValueError) as error:
-        problem = f"cannot be used: {error}; move it away to start without it"
-        raise ConfigError(str(path), problem) from error
-
-
-@contextmanager
-def _as_it_is(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file without changing what is beside it. A process that was killed leaves its last
-    records in a log there; to read that, SQLite would change it, so a copy is read."""
-    log = path.with_name(f"{path.name}-wal")
-    if not log.exists():
-        with closing(_connect(path, "mode=ro&immutable=1")) as connection:
-            yield connection
-        return
-    with TemporaryDirectory() as folder:
-        for part in (path, log):
-            shutil.copyfile(part, Path(folder, part.name))
-        with closing(_connect(Path(folder, path.name), "mode=rw")) as connection:
-            yield connection
-
-
-def _connect(path: Path, how: str) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{how}"
-    return sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None
-    )

@@ -5,6 +5,7 @@ ProxyError
     + HomeTaken    another process holds the home
     + PortTaken    another process listens on the port
   + RoutingError   the operator's: Codex's configuration, or the note about it, cannot be used
+  + CommandFailed  the operator's: a command to a turnlane cannot be carried out
   + ClientStalled  the client's: it did not drain its outbox in time
   + UpstreamCut    the upstream's: its stream broke before it ended
 
@@ -35,6 +36,10 @@ class PortTaken(ConfigError):  # noqa: N818
 
 class RoutingError(ProxyError):
     """Codex cannot be connected, or not be put back; the text says why and what to do."""
+
+
+class CommandFailed(ProxyError):  # noqa: N818
+    """An operator's command cannot be carried out; the text says why, and holds no secret."""
 
 
 class ClientStalled(ProxyError):  # noqa: N818  named like trio's errors: by what happened

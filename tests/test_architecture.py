@@ -25,6 +25,7 @@ LAYERS: Final = (
     "proxy.refusal",
     "proxy.headers",
     "proxy.files",
+    "proxy.database_file",
     "proxy.database",
     "proxy.keys",
     "proxy.responses",

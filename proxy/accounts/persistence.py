@@ -25,7 +25,8 @@ from proxy.accounts.bindings import MOST_BINDINGS, BindingKey, Bindings, ThreadN
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.route import Binding
 from proxy.accounts.view import AccountId, Family
-from proxy.database import Database, Row, Statement, naming, read
+from proxy.database import Database
+from proxy.database_file import Row, Statement, naming, read
 from proxy.files import remove_file
 from proxy.responses.rawjson import UNREADABLE
 

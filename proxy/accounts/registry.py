@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from proxy.accounts.credentials.auth_file import lock_path
-from proxy.accounts.spec import NAME, AccountSpec, with_paths
+from proxy.accounts.spec import AccountSpec, account_id, with_paths
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
 from proxy.files import replace_file
@@ -52,7 +52,7 @@ class AccountRegistry:
     def put(self, account: AccountId, spec: AccountSpec) -> None:
         """Add an account, or replace the one of that name; a secret of its own that `spec` does
         not name is removed. Raises OSError; then nothing has changed."""
-        specs = {**self._specs, checked(account): spec}
+        specs = {**self._specs, account_id(account): spec}
         self._write(specs)
         for path in self._own(account):
             if str(path) not in (spec.auth_json, (spec.key or "").removeprefix("file:")):
@@ -77,7 +77,7 @@ class AccountRegistry:
 
     def secret_path(self, account: AccountId, suffix: str) -> Path:
         """The path of a secret that belongs to an account; the suffix is `KEY` or `LOGIN`."""
-        return self._secrets / f"{checked(account)}{suffix}"
+        return self._secrets / f"{account_id(account)}{suffix}"
 
     def _own(self, account: AccountId) -> list[Path]:
         return [self.secret_path(account, suffix) for suffix in (KEY, LOGIN)]
@@ -104,13 +104,3 @@ class AccountRegistry:
 
     def _in_home(self, path: Path) -> Path:
         return self._home / path.expanduser()
-
-
-def checked(account: str) -> AccountId:
-    """Return the name as an id. Raises ValueError for one that does not fit a table or a path."""
-    if not NAME.fullmatch(account):
-        raise ValueError(
-            f"{account!r} is no name for an account: small letters, digits, '.', '_' and '-', at "
-            "most 40"
-        )
-    return AccountId(account)

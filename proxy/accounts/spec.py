@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
+from proxy.accounts.view import AccountId
+
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}", re.ASCII)
 """Names appear in tables, logs and file names."""
 
@@ -60,8 +62,19 @@ def check_patterns(models: Sequence[str]) -> None:
 
 
 def with_paths(spec: AccountSpec, change: Callable[[Path], Path]) -> AccountSpec:
-    """The same account with its file elsewhere."""
+    """Return the same account with its file elsewhere."""
     if spec.auth_json is not None:
         return replace(spec, auth_json=str(change(Path(spec.auth_json))))
     kind, _, where = (spec.key or "").partition(":")
     return replace(spec, key=f"file:{change(Path(where))}") if kind == "file" else spec
+
+
+def account_id(name: str) -> AccountId:
+    """Return the id of an account from its name. Raises ValueError unless the name can be part of a
+    table and of a path."""
+    if not NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no name for an account: small letters, digits, '.', '_' and '-', at "
+            "most 40"
+        )
+    return AccountId(name)

@@ -2,15 +2,18 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from proxy.accounts.account import Account
 from proxy.accounts.tally import AccountHour
 from proxy.accounts.view import ANY, AccountId, Standing, Window
+
+if TYPE_CHECKING:  # it needs trio, and the command line reads statistics without it
+    from proxy.accounts.account import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountStatistics:
-    """`resets_at`: seconds since the epoch. None stands where nothing is known or due."""
+    """`resets_at` is in seconds since the epoch; None where nothing is known or due."""
 
     id: AccountId
     kind: str
@@ -32,14 +35,14 @@ class AccountStatistics:
 
 
 def statistics_of(
-    accounts: Collection[Account], bound: Mapping[AccountId, int], now: float
+    accounts: Collection["Account"], bound: Mapping[AccountId, int], now: float
 ) -> list[AccountStatistics]:
     twins = twins_among(accounts)
     return [_statistics(each, twins[each.id], bound.get(each.id, 0), now) for each in accounts]
 
 
-def twins_among(accounts: Collection[Account]) -> dict[AccountId, tuple[AccountId, ...]]:
-    """For each those that have the same credential under another name."""
+def twins_among(accounts: Collection["Account"]) -> dict[AccountId, tuple[AccountId, ...]]:
+    """Return for each account the others that have the same credential."""
     marks = {each.id: each.credential.fingerprint for each in accounts}
     return {
         name: tuple(x for x, other in marks.items() if mark and other == mark and x != name)
@@ -48,7 +51,7 @@ def twins_among(accounts: Collection[Account]) -> dict[AccountId, tuple[AccountI
 
 
 def _statistics(
-    account: Account, twins: tuple[AccountId, ...], bindings: int, now: float
+    account: "Account", twins: tuple[AccountId, ...], bindings: int, now: float
 ) -> AccountStatistics:
     view = account.view()
     score = view.score(now)

@@ -1,17 +1,19 @@
 """The `turnlane accounts` commands: arguments only; `proxy.cli.accounts_actions` does the work.
 
-A key never stands in the arguments, where every process of the machine could read it.
+A key is never an argument, which every process of the machine could read.
 """
 
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from proxy.cli.common import AsJson, ConfigFile, operate
-from proxy.config.load import Config, load
+
+if TYPE_CHECKING:
+    from proxy.config.load import Config
 
 accounts = typer.Typer(help="The accounts that serve turns.", no_args_is_help=True)
 
@@ -30,10 +32,16 @@ Models = Annotated[
 @accounts.callback()
 def _configured(context: typer.Context, config: ConfigFile = None) -> None:
     """The file is read only where no turnlane runs: it may describe accounts too."""
-    context.obj = lambda: load(config, os.environ, {}, offline=True)
+
+    def read() -> "Config":
+        from proxy.config.load import load
+
+        return load(config, os.environ, {}, offline=True)
+
+    context.obj = read
 
 
-def _config(context: typer.Context) -> Callable[[], Config]:
+def _config(context: typer.Context) -> "Callable[[], Config]":
     found: Callable[[], Config] = context.obj
     return found
 
@@ -57,10 +65,16 @@ def accounts_add(
     """Add an API key, read from stdin; or replace the credential of that name."""
     from proxy.cli.accounts_actions import Described, add_account
 
-    described = Described(
-        name=name, url=url, models=models, organization=organization, project=project
+    operate(
+        lambda home: add_account(
+            home,
+            _config(context),
+            Described(
+                name=name, url=url, models=models, organization=organization, project=project
+            ),
+            env,
+        )
     )
-    operate(lambda home: add_account(home, _config(context), described, env))
 
 
 @accounts.command("import")
@@ -80,8 +94,11 @@ def accounts_import(
     """Use a ChatGPT login where Codex keeps it, and share its refresh."""
     from proxy.cli.accounts_actions import Described, import_account
 
-    described = Described(name=name, url=url, models=models)
-    operate(lambda home: import_account(home, _config(context), described, path, copy=copy))
+    operate(
+        lambda home: import_account(
+            home, _config(context), Described(name=name, url=url, models=models), path, copy=copy
+        )
+    )
 
 
 @accounts.command("list")
@@ -119,9 +136,9 @@ def accounts_remove(context: typer.Context, name: Name) -> None:
 @accounts.command("test")
 def accounts_test(name: Name, as_json: AsJson = False) -> None:
     """Ask the provider about an account; costs no tokens."""
-    from proxy.cli.accounts_actions import try_account
+    from proxy.cli.accounts_actions import test_account
 
-    operate(lambda home: try_account(home, name, as_json=as_json))
+    operate(lambda home: test_account(home, name, as_json=as_json))
 
 
 @accounts.command("preview")

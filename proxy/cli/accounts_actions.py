@@ -1,4 +1,4 @@
-"""operate_accounts: the operator's commands about accounts; each returns an exit code.
+"""The commands about accounts; each returns an exit code.
 
 A secret goes from stdin or the environment to the control socket, and nowhere else.
 """
@@ -10,24 +10,37 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import typer
-from rich.console import Console
 
 from proxy.accounts.credentials.auth_json import can_travel
 from proxy.accounts.credentials.secret_source import SECRET_BYTES
-from proxy.accounts.registry import checked
-from proxy.accounts.spec import check_patterns
-from proxy.accounts.statistics import AccountStatistics
+from proxy.accounts.spec import account_id, check_patterns
 from proxy.accounts.view import Standing
-from proxy.cli.actions import asked, failed, say
-from proxy.config.load import Config, check_url
-from proxy.control.checkup import CHECKUP_SECONDS, Health
+from proxy.cli.common import print_json, say
+from proxy.config.load import check_url
+from proxy.control.client import ask
+from proxy.control.commands import (
+    CHECKUP_SECONDS,
+    AccountPut,
+    AddAccount,
+    Health,
+    ImportAccount,
+    ListAccounts,
+    PauseAccount,
+    PreviewedRoute,
+    PreviewThread,
+    RemoveAccount,
+    Request,
+    ResumeAccount,
+    TestAccount,
+)
 from proxy.control.offline import ask_about_accounts
 from proxy.errors import ConfigError
-from proxy.status.account_table import account_table, clock_of
+
+if TYPE_CHECKING:
+    from proxy.config.load import Config
 
 TEST_SECONDS: Final = CHECKUP_SECONDS + 10.0
 _ONCE: Final = (
@@ -36,12 +49,13 @@ _ONCE: Final = (
 
 _KEY: Final = "a key is one line of visible ASCII without spaces"
 
-Configured = Callable[[], Config]
+Configured = Callable[[], "Config"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """An account as the command line describes it."""
+    """An account as the command line describes it. Raises ConfigError for an option that is not
+    valid."""
 
     name: str
     url: str | None = None
@@ -49,10 +63,9 @@ class Described:
     organization: str | None = None
     project: str | None = None
 
-    def asked(self, command: str, **more: object) -> dict[str, object]:
-        """Raises ConfigError for what is none: a name, a URL, a pattern."""
+    def __post_init__(self) -> None:
         try:
-            checked(self.name)
+            account_id(self.name)
         except ValueError as error:
             raise ConfigError("NAME", str(error)) from error
         check_url("--url", self.url)
@@ -63,43 +76,47 @@ class Described:
         for option, value in (("organization", self.organization), ("project", self.project)):
             if value is not None and not can_travel(value):
                 raise ConfigError(f"--{option}", "must be visible ASCII without spaces")
-        told = {
-            "url": self.url,
-            "models": self.models,
-            "organization": self.organization,
-            "project": self.project,
-        }
-        kept = {name: value for name, value in told.items() if value}
-        return {"command": command, "name": self.name, **kept, **more}
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that every kind of account has."""
+        models = tuple(self.models) if self.models else None
+        return {"name": self.name, "url": self.url or None, "models": models}
 
 
 def add_account(home: Path, configured: Configured, described: Described, env: str | None) -> int:
-    asked = described.asked("accounts.add")
-    asked["secret"] = _secret(described.name, env, os.environ)
-    return _put(home, configured, asked)
+    command = AddAccount(
+        **described.common,
+        secret=_secret(described.name, env, os.environ),
+        organization=described.organization or None,
+        project=described.project or None,
+    )
+    return _put(home, configured, described.name, command)
 
 
 def import_account(
     home: Path, configured: Configured, described: Described, path: Path | None, *, copy: bool
 ) -> int:
     where = (_codex_login(os.environ) if path is None else path.expanduser()).absolute()
-    asked = described.asked("accounts.import", path=str(where), copy=copy)
-    code = _put(home, configured, asked)
-    if copy and not code:
+    command = ImportAccount(**described.common, path=str(where), copy=copy)
+    _put(home, configured, described.name, command)
+    if copy:
         say(f"{described.name} has a copy of {where}; {_ONCE}")
-    return code
+    return 0
 
 
 def list_accounts(home: Path, configured: Configured, *, as_json: bool) -> int:
-    answer = ask_about_accounts(home, {"command": "accounts.list"}, configured)
-    if failed(answer):
-        return 1
+    accounts = ask_about_accounts(home, ListAccounts(), configured)[0].accounts
     if as_json:
-        return _print_json(answer["accounts"])
-    accounts = msgspec.convert(answer["accounts"], list[AccountStatistics])
+        print_json(accounts)
+        return 0
     if not accounts:
         say("there are no accounts: each client's own login is used")
         return 0
+    from rich.console import Console
+
+    from proxy.status.account_table import account_table
+
     console = Console()
     blocks = "▇▁" if console.encoding.startswith("utf") else "#."
     console.print(account_table(accounts, time.time(), None, columns=console.width, blocks=blocks))
@@ -107,41 +124,35 @@ def list_accounts(home: Path, configured: Configured, *, as_json: bool) -> int:
 
 
 def pause_account(home: Path, configured: Configured, name: str, *, paused: bool) -> int:
-    command = "accounts.pause" if paused else "accounts.resume"
-    answer = ask_about_accounts(home, {"command": command, "name": name}, configured)
-    if failed(answer):
-        return 1
+    command = PauseAccount(name=name) if paused else ResumeAccount(name=name)
+    done, _ = ask_about_accounts(home, command, configured)
     say(f"{name} is paused; threads bound to it move" if paused else f"{name} is in use again")
-    if paused and not answer["usable"]:
+    if paused and not done.usable:
         say("there is no account left that can serve: turns are refused until there is one")
     return 0
 
 
 def remove_account(home: Path, configured: Configured, name: str) -> int:
-    answer = ask_about_accounts(home, {"command": "accounts.remove", "name": name}, configured)
-    if failed(answer):
-        return 1
-    if answer["configured"]:
+    removed, running = ask_about_accounts(home, RemoveAccount(name=name), configured)
+    if removed.configured:
         say(f"what was added as {name} is removed; the account {name} of config.toml stays")
         return 0
-    ends = "; what runs on it goes on to its end" if answer["running"] else ""
+    ends = "; what runs on it goes on to its end" if running else ""
     say(f"{name} is removed{ends}")
-    if not answer["left"]:
+    if not removed.left:
         say("there is no account left: each client's own login is used again")
     return 0
 
 
-def try_account(home: Path, name: str, *, as_json: bool) -> int:
+def test_account(home: Path, name: str, *, as_json: bool) -> int:
     """0 when its credential is good."""
-    answer = asked(home, {"command": "accounts.test", "name": name}, TEST_SECONDS)
-    if failed(answer):
-        return 1
+    tested = ask(home, TestAccount(name=name), TEST_SECONDS)
     if as_json:
-        _print_json(answer)
+        print_json(tested)
     else:
-        usage = "; the usage that the provider reports is taken in" if answer["usage"] else ""
-        typer.echo(f"{name}: credential {answer['credential']} ({answer['detail']}){usage}")
-    return 0 if answer["credential"] == Health.GOOD else 1
+        usage = "; the usage that the provider reports is taken in" if tested.usage else ""
+        typer.echo(f"{name}: credential {tested.credential} ({tested.detail}){usage}")
+    return 0 if tested.credential is Health.GOOD else 1
 
 
 def preview_thread(
@@ -153,56 +164,54 @@ def preview_thread(
     key: str | None,
     as_json: bool,
 ) -> int:
-    asked = {"command": "accounts.preview", "thread": thread, "model": model, "key": key}
-    answer = ask_about_accounts(home, asked, configured)
-    if failed(answer):
-        return 1
+    command = PreviewThread(thread=thread, model=model, key=key)
+    previewed, _ = ask_about_accounts(home, command, configured)
     if as_json:
-        return _print_json({"thread": answer["thread"], "routes": answer["routes"]})
-    for route in answer["routes"]:
+        print_json(previewed)
+        return 0
+    for route in previewed.routes:
         typer.echo(_routed(route, time.time()))
     return 0
 
 
-def _put(home: Path, configured: Configured, asked: Mapping[str, object]) -> int:
-    answer = ask_about_accounts(home, asked, configured)
-    if failed(answer):
-        return 1
-    name = asked["name"]
-    if not answer["replaced"]:
-        since = "from now on" if answer["running"] else "once `turnlane serve` runs"
+def _put(home: Path, configured: Configured, name: str, command: Request[AccountPut]) -> int:
+    done, running = ask_about_accounts(home, command, configured)
+    if not done.replaced:
+        since = "from now on" if running else "once `turnlane serve` runs"
         say(f"{name} is added, and serves new threads {since}")
-    elif answer["moved"]:
+    elif done.moved:
         say(f"{name} has another credential now; threads bound to it begin anew")
     else:
         say(f"{name} has the same credential as before; threads bound to it stay")
-    if kept := answer["kept"]:
-        values = ", ".join(f"{key} {_listed(value)}" for key, value in kept.items())
+    if done.kept:
+        values = ", ".join(f"{key} {_listed(value)}" for key, value in done.kept.items())
         say(f"{name} keeps what was not given anew: {values}; to drop it, remove {name} first")
-    if answer["account"]["standing"] == Standing.PAUSED:
+    if done.account is not None and done.account.standing is Standing.PAUSED:
         say(f"{name} is still paused: `turnlane accounts resume {name}`")
-    for other in answer["same_as"]:
+    for other in done.same_as:
         say(f"{name} and {other} are one account of the provider, and share its quota")
     return 0
 
 
-def _listed(value: object) -> str:
-    return " ".join(value) if isinstance(value, list | tuple) else str(value)
+def _listed(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else " ".join(value)
 
 
-def _routed(route: Mapping[str, Any], now: float) -> str:
-    model = route["model"] or "any model"
-    if route["account"] is None:
-        at = route["retry_at"]
+def _routed(route: PreviewedRoute, now: float) -> str:
+    from proxy.status.account_table import clock_of
+
+    model = route.model or "any model"
+    if route.account is None:
+        at = route.retry_at
         wait = "" if at is None else f"; to be tried again at {clock_of(at, now, None)}"
-        return f"{model}: nobody, {route['why']}{wait}"
-    score = "usage unknown" if route["score"] is None else f"usage {route['score']:.0f} %"
-    probe = ", as a probe" if route["probe"] else ""
-    return f"{model}: {route['account']} ({route['move']}: {route['why']}; {score}{probe})"
+        return f"{model}: nobody, {route.why}{wait}"
+    score = "usage unknown" if route.score is None else f"usage {route.score:.0f} %"
+    probe = ", as a probe" if route.probe else ""
+    return f"{model}: {route.account} ({route.move}: {route.why}; {score}{probe})"
 
 
 def _secret(name: str, env: str | None, environment: Mapping[str, str]) -> str:
-    """One line. Raises ConfigError, whose text never holds it."""
+    """Return a key of one line. Raises ConfigError, whose text never holds it."""
     text, where = _given(name, env, environment)
     text = text.strip()
     if not text:
@@ -213,7 +222,7 @@ def _secret(name: str, env: str | None, environment: Mapping[str, str]) -> str:
 
 
 def _given(name: str, env: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
-    """What is to be a key, and where it comes from."""
+    """Return what is to be a key, and where it comes from."""
     if env is not None:
         if not env:
             raise ConfigError("--env", "the name of a variable is missing")
@@ -234,8 +243,3 @@ def _given(name: str, env: str | None, environment: Mapping[str, str]) -> tuple[
 def _codex_login(environment: Mapping[str, str]) -> Path:
     home = environment.get("CODEX_HOME") or "~/.codex"
     return Path(home).expanduser() / "auth.json"
-
-
-def _print_json(answer: object) -> int:
-    typer.echo(msgspec.json.encode(answer).decode())
-    return 0

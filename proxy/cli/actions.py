@@ -1,68 +1,57 @@
-"""operate: the commands about a running turnlane or its home; each returns an exit code."""
+"""Commands about keys, workflows and the log; each returns an exit code."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from proxy.cli.common import print_json, say
 from proxy.cli.log_table import log_lines, when
-from proxy.control.client import ANSWER_SECONDS, LOOK_SECONDS, Answer, NoAnswer, NotRunning, ask
+from proxy.control.client import ask
+from proxy.control.commands import AddKey, ClearWorkflow, ListKeys, ListWorkflows, RevokeKey
 from proxy.control.offline import ask_about_keys
 from proxy.home.lock import holder
-from proxy.journal.record import TurnRecord
-from proxy.journal.store import after, newest
+
+if TYPE_CHECKING:
+    from proxy.journal.record import TurnRecord
 
 FOLLOW_SECONDS: Final = 0.5
 
 
 def add_key(home: Path, name: str) -> int:
-    answer = ask_about_keys(home, {"command": "keys.add", "name": name})
-    if failed(answer):
-        return 1
-    typer.echo(answer["secret"])
-    say(f"this is {answer['key']['id']}; the key itself is not shown again")
+    made = ask_about_keys(home, AddKey(name=name))
+    typer.echo(made.secret)
+    say(f"this is {made.key.id}; the key itself is not shown again")
     return 0
 
 
 def list_keys(home: Path, *, as_json: bool) -> int:
-    answer = ask_about_keys(home, {"command": "keys.list"})
-    if failed(answer):
-        return 1
-    rows = [(key["id"], key["name"], when(key["created"])) for key in answer["keys"]]
-    return _show(answer["keys"], ("id", "name", "made"), rows, as_json=as_json)
+    keys = ask_about_keys(home, ListKeys()).keys
+    rows = [(key.id, key.name, when(key.created)) for key in keys]
+    return _show(keys, ("id", "name", "made"), rows, as_json=as_json)
 
 
 def revoke_key(home: Path, key_id: str) -> int:
-    answer = ask_about_keys(home, {"command": "keys.revoke", "id": key_id})
-    if failed(answer):
-        return 1
+    revoked = ask_about_keys(home, RevokeKey(id=key_id))
     say(f"{key_id} is revoked; what it has open ends at its next frame")
-    if not answer["left"]:
+    if not revoked.left:
         say("there is no key left: on loopback, everybody on this machine may call now")
     return 0
 
 
 def list_workflows(home: Path, *, as_json: bool) -> int:
-    answer = asked(home, {"command": "workflows"}, LOOK_SECONDS)
-    if failed(answer):
-        return 1
+    workflows = ask(home, ListWorkflows()).workflows
     names = ("root", "active", "workers", "children", "worker_sends", "interactive_sends")
-    rows = [[str(one[name])[:16] for name in (*names, "refused")] for one in answer["workflows"]]
+    rows = [[str(getattr(one, name))[:16] for name in (*names, "refused")] for one in workflows]
     titles = ("root", "active", "workers", "children", "sends", "interactive sends", "refused")
-    return _show(answer["workflows"], titles, rows, as_json=as_json)
+    return _show(workflows, titles, rows, as_json=as_json)
 
 
 def clear_workflow(home: Path, root: str) -> int:
-    answer = asked(home, {"command": "workflows.clear", "root": root})
-    if failed(answer):
-        return 1
-    say(f"the window of {answer['cleared'][:16]} is forgiven")
+    cleared = ask(home, ClearWorkflow(root=root)).cleared
+    say(f"the window of {cleared[:16]} is forgiven")
     return 0
 
 
@@ -75,9 +64,11 @@ def show_log(
     columns: int | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
-    """The newest records, oldest first; with `follow` all that come after, until interrupted.
-    `columns`: how wide the terminal is, if it is one."""
-    write = _json_line if as_json else _text_line(columns)
+    """Print the newest records, oldest first; with `follow`, also those that come after, until
+    interrupted. `columns`: how wide the terminal is, if it is one."""
+    from proxy.journal.store import after, newest
+
+    write = print_json if as_json else _text_line(columns)
     last = 0
     held = holder(home) is not None
     for number, record in newest(home, lines, untouched=not held):
@@ -97,11 +88,7 @@ def show_log(
     return 0
 
 
-def _json_line(record: TurnRecord) -> None:
-    typer.echo(msgspec.json.encode(record).decode())
-
-
-def _text_line(columns: int | None) -> Callable[[TurnRecord], None]:
+def _text_line(columns: int | None) -> "Callable[[TurnRecord], None]":
     titles, line = log_lines(columns)
     typer.echo(titles)
     return lambda record: typer.echo(line(record))
@@ -111,31 +98,14 @@ def _show(
     answer: object, titles: Iterable[str], rows: Iterable[Iterable[str]], *, as_json: bool
 ) -> int:
     if as_json:
-        typer.echo(msgspec.json.encode(answer).decode())
+        print_json(answer)
         return 0
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(*titles)
     for row in rows:
         table.add_row(*map(Text, row))  # a name is no markup
     Console().print(table)
     return 0
-
-
-def failed(answer: dict[str, Any]) -> bool:
-    if "error" not in answer:
-        return False
-    say(answer["error"])
-    return True
-
-
-def asked(home: Path, command: Mapping[str, Any], seconds: float = ANSWER_SECONDS) -> Answer:
-    """What only a turnlane that runs can say; that none does stands under `error`."""
-    try:
-        return ask(home, command, seconds)
-    except NoAnswer as error:
-        return {"error": str(error)}
-    except NotRunning:
-        return {"error": f"no turnlane runs on {home}; start one with `turnlane serve`"}
-
-
-def say(text: str) -> None:
-    typer.echo(f"turnlane: {text}", err=True)

@@ -1,4 +1,4 @@
-"""Check: everything that is wrong with a configuration, not only what stops turnlane first."""
+"""`turnlane check`: everything that is wrong with a configuration, not only what stops it first."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,21 +7,22 @@ from typing import Any
 import typer
 
 from proxy.accounts.opening import inspect_accounts
+from proxy.cli.common import say
 from proxy.config.load import Config, build, read
 from proxy.errors import ConfigError
 
 
-def check(path: Path | None, environment: Mapping[str, str]) -> int:
-    """Say it; the exit code is 2 if anything is wrong."""
-    config, problems = settle(path, environment)
+def check_config(path: Path | None, environment: Mapping[str, str]) -> int:
+    """Print what is wrong; the exit code is 2 if anything is."""
+    config, problems = salvage(path, environment)
     if config is not None and not problems:
         try:
             for warning in inspect_accounts(config):
-                typer.echo(f"turnlane: {warning}", err=True)
+                say(warning)
         except ConfigError as error:
             problems = [error]
     for problem in problems:
-        typer.echo(f"turnlane: {problem}", err=True)
+        say(str(problem))
     if config is None or problems:
         return 2
     where = config.upstream.url or "the provider that each client's own login belongs to"
@@ -31,10 +32,10 @@ def check(path: Path | None, environment: Mapping[str, str]) -> int:
     return 0
 
 
-def settle(
+def salvage(
     path: Path | None, environment: Mapping[str, str]
 ) -> tuple[Config | None, list[ConfigError]]:
-    """What there is without all that is wrong, and that."""
+    """Return what is left of a configuration without all that is wrong, and what that is."""
     problems: list[ConfigError] = []
     tables: dict[str, dict[str, Any]] = {}
     environment = dict(environment)
@@ -53,7 +54,7 @@ def settle(
 
 
 def _without(tables: dict[str, dict[str, Any]], environment: dict[str, str], key: str) -> bool:
-    """Take out what was complained about; whether it was there."""
+    """Take out what was complained about; return whether it was there."""
     if key == "upstream.url" and environment.get("TURNLANE_UPSTREAM"):
         del environment["TURNLANE_UPSTREAM"]
         return True

@@ -1,25 +1,32 @@
-"""`turnlane codex on`, `off` and `show`; each returns an exit code: 0 done, 1 not done."""
+"""`turnlane codex on`, `off` and `show`; each returns an exit code: 0 done, 1 not done.
 
+`off` needs neither a running turnlane nor a network, so it loads nothing that speaks to either.
+"""
+
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-import msgspec
 import typer
 
-from proxy.codex.adoption import Adoption, State
+from proxy.cli.common import print_json, say
 from proxy.codex.connect import disconnect, leftover, with_leftover
-from proxy.codex.destination import course, look_at
-from proxy.codex.evidence import read_codex
+from proxy.codex.files import Disk
 from proxy.codex.place import Environment, turn_on
-from proxy.codex.reading import Reading
+from proxy.codex.reading import CONFIG_NAME, Reading, codex_home, read_codex
 from proxy.codex.saved import NOTE_NAME, Note, read_note
 from proxy.codex.toml_edit import KEY
-from proxy.control.identity import base_url, port_of, running_url
 from proxy.errors import ConfigError, RoutingError
 from proxy.home.lock import holder
-from proxy.keys import KeyRing
 
+if TYPE_CHECKING:
+    from proxy.codex.adoption import Adoption
+
+_EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
+"""Hosts that also hear what `turnlane codex on` writes."""
 _PROVIDER: Final = """\
 model_provider = "turnlane"
 
@@ -35,6 +42,9 @@ env_http_headers = {{ "x-turnlane-key" = "TURNLANE_KEY" }}
 
 def on(place: Environment, port: int | None) -> int:
     """Point Codex here, once something of ours answers there."""
+    from proxy.codex.adoption import State
+    from proxy.control.identity import port_of, running_url
+
     url = running_url(place.home)
     try:
         if port is None:
@@ -43,18 +53,18 @@ def on(place: Environment, port: int | None) -> int:
     except (RoutingError, ConfigError) as error:
         return _failed(error)
     if url is None or port_of(url) != port:
-        _say(f"the turnlane on port {port} has another home than {place.home} (TURNLANE_HOME)")
+        say(f"the turnlane on port {port} has another home than {place.home} (TURNLANE_HOME)")
     profile = read_codex(place.files, place.codex).profile
     if profile is not None:
-        _say(f"{place.config} has profile = {profile!r} at its root: Codex 0.171 refuses to start")
+        say(f"{place.config} has profile = {profile!r} at its root: Codex 0.171 refuses to start")
     now = place.adoption(url)
     if now.state is not State.ADOPTED:
-        _say(_sentence(now))
+        say(_sentence(now))
     return 0
 
 
 def off(place: Environment) -> int:
-    """Put back what stood there; needs neither a running turnlane nor a network."""
+    """Put back what stood there."""
     try:
         noted = place.files.read(place.home / NOTE_NAME) is not None
         said = disconnect(place.files, place.home)
@@ -67,7 +77,11 @@ def off(place: Environment) -> int:
 
 
 def show(place: Environment, *, as_json: bool) -> int:
-    """Where Codex goes, whether the note agrees, and what would go another way."""
+    """Print where Codex goes, whether the note agrees, and what would go another way."""
+    from proxy.codex.destination import course, look_at
+    from proxy.control.identity import answerer_at, base_url, port_of, running_url
+    from proxy.keys import KeyRing
+
     try:
         keys = len(KeyRing(place.home))
     except ConfigError as error:
@@ -76,7 +90,13 @@ def show(place: Environment, *, as_json: bool) -> int:
     held = url is not None or holder(place.home) is not None
     hung = held and url is None
     sight = look_at(
-        place.files, place.home, place.codex, here=url, held=held, hung=hung, asks=place.asks
+        place.files,
+        place.home,
+        place.codex,
+        here=url,
+        held=held,
+        hung=hung,
+        asks=place.asks or answerer_at,
     )
     reading, found = sight.reading, course(sight)
     shown: dict[str, Any] = {
@@ -96,14 +116,14 @@ def show(place: Environment, *, as_json: bool) -> int:
         "provider": _PROVIDER.format(url=url or base_url(port_of(None))) if keys else None,
     }
     if as_json:
-        typer.echo(msgspec.json.encode(shown, enc_hook=str).decode())
+        print_json(shown)
     else:
         typer.echo("\n".join(_lines(shown)))
     return 0
 
 
 def _note(place: Environment, reading: Reading) -> dict[str, Any] | None:
-    """What is noted about the time before, and whether the configuration agrees with it."""
+    """Return what is noted about the time before, and whether the configuration agrees with it."""
     try:
         note = read_note(place.files, place.home)
     except RoutingError as error:
@@ -164,7 +184,7 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
 
 
 def _way_lines(shown: Mapping[str, Any]) -> list[str]:
-    """Whether that works."""
+    """Say whether that works."""
     lines = [f"which means    it {shown['said']}"]
     if shown["mend"] not in {None, "turnlane codex show"}:
         lines.append(f"what helps     {shown['mend']}")
@@ -178,15 +198,56 @@ def _adoption_lines(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _sentence(found: Adoption) -> str:
+def _sentence(found: "Adoption") -> str:
     named = ", ".join(f"{x.pid} ({x.kind})" for x in (*found.stale, *found.unreadable))
     return found.why + (f": {named}" if named else "")
 
 
 def _failed(error: Exception) -> int:
-    _say(str(error))
+    say(str(error))
     return 1
 
 
-def _say(text: str) -> None:
-    typer.echo(f"turnlane: {text}", err=True)
+def hint_of_codex(url: str, home: Path, environment: Mapping[str, str], command: str) -> str:
+    """Tell the user who started turnlane how Codex comes to it; `command` is how turnlane is called
+    here."""
+    from proxy.control.identity import HOST, base_url
+    from proxy.keys import KeyRing
+
+    config = _short(codex_home(environment) / CONFIG_NAME, environment)
+    if len(KeyRing(home)):
+        return f"To connect Codex, do what `{command} codex show` says.\n"
+    split = urlsplit(url)
+    heard = split.hostname in {HOST, *_EVERY_ADDRESS} and split.port is not None
+    reached = base_url(split.port) if heard and split.port is not None else url
+    if _connected(home) == f"{reached}/v1":
+        return f"Codex is connected: {config} points here. `{command} codex off` puts it back.\n"
+    by_hand = f'top of {config}; then start Codex anew:\n\n    {KEY} = "{reached}/v1"\n'
+    if heard:
+        return f"To connect Codex, `{command} codex on`, or put this line at the {by_hand}"
+    return f"To connect Codex, put this line at the {by_hand}"
+
+
+def called(program: str, found: str | None) -> str:
+    """Say how turnlane is called, from what this process was started as and where PATH leads."""
+    if os.path.basename(program) != "turnlane":
+        return "turnlane"
+    if found is not None and os.path.realpath(found) == os.path.realpath(program):
+        return "turnlane"
+    return program
+
+
+def _connected(home: Path) -> str | None:
+    """Return what Codex was pointed at from this home."""
+    try:
+        note = read_note(Disk(), home)
+    except RoutingError:
+        return None
+    return note.value if note is not None and note.phase == "done" else None
+
+
+def _short(path: Path, environment: Mapping[str, str]) -> str:
+    user = environment.get("HOME")
+    if user and path.is_relative_to(user):
+        return f"~/{path.relative_to(user)}"
+    return str(path)

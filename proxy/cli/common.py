@@ -1,4 +1,4 @@
-"""exits: what the commands share: their common options, the home they act on, and exit codes."""
+"""What the commands share: common options, the home they act on, and exit codes."""
 
 import errno
 import os
@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO
 
 import typer
 
-from proxy.config.load import home
-from proxy.errors import ConfigError
+from proxy.errors import CommandFailed, ConfigError
+from proxy.home.lock import home_of
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 ConfigFile = Annotated[
     Path | None,
@@ -31,21 +34,42 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 def operate(command: Callable[[Path], int]) -> None:
     """Run a command on the home of this environment, and exit with its code."""
     try:
-        code = command(home(os.environ))
+        code = command(home_of(os.environ))
+    except CommandFailed as error:
+        say(str(error))
+        code = 1
     except ConfigError as error:
         complain(error)
     raise typer.Exit(code)
 
 
+def say(text: str) -> None:
+    """Tell the user something that is not part of the answer."""
+    typer.echo(f"turnlane: {text}", err=True)
+
+
+def print_json(answer: object) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.encode(answer, enc_hook=str).decode())
+
+
+def print_trimmed(what: "RenderableType", console: "Console") -> None:
+    """Print without the blanks up to the width of a table, which are in the way in a file."""
+    with console.capture() as shown:
+        console.print(what)
+    console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())
+
+
 def complain(error: BaseException) -> NoReturn:
-    """Usage or configuration: exit code 2."""
-    typer.echo(f"turnlane: {error}", err=True)
+    """Say what is wrong with the usage or the configuration; exit code 2."""
+    say(str(error))
     raise typer.Exit(2)
 
 
 def say_what_is_lost(command: Callable[[], None]) -> None:
-    """An answer that cannot be written, as on a full disk, is one line on stderr and exit code 1.
-    Troubles with a named file are somebody else's."""
+    """Report an answer that cannot be written, as on a full disk, in one line on stderr and with
+    exit code 1. An error that names a file is another matter."""
     try:
         try:
             command()
@@ -56,12 +80,12 @@ def say_what_is_lost(command: Callable[[], None]) -> None:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         _give_up(sys.stdout)
-        typer.echo(f"turnlane: the answer cannot be written: {error.strerror}", err=True)
+        say(f"the answer cannot be written: {error.strerror}")
         sys.exit(1)
 
 
 def _give_up(stream: TextIO) -> None:
-    """Or the interpreter tries again at its end, and complains."""
+    """Drop what is buffered, or the interpreter tries again at its end, and complains."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

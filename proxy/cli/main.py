@@ -3,24 +3,26 @@
 Exit codes: 0 good, 1 failed, 2 usage or configuration. stdout is the answer, stderr the log.
 """
 
-import logging
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
-import trio
 import typer
 
 from proxy import __version__
 from proxy.cli.accounts import accounts
 from proxy.cli.common import AsJson, ConfigFile, complain, operate, say_what_is_lost
 from proxy.cli.service import service
-from proxy.config.load import Config, load
 from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
+
+if TYPE_CHECKING:
+    from proxy.config.load import Config
 
 
 def _show_version(wanted: bool) -> None:
@@ -74,7 +76,10 @@ def serve(
     ] = False,
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
-    from proxy.codex.place import Environment
+    import logging
+
+    import trio
+
     from proxy.process.activation import read_launch
     from proxy.process.serve import collect_less_often
     from proxy.process.serve import serve as run
@@ -86,7 +91,11 @@ def serve(
         format="%(asctime)s turnlane %(levelname)s %(message)s",
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    place = Environment(home=settings.home, environment=os.environ) if codex else None
+    place = None
+    if codex:
+        from proxy.codex.place import Environment
+
+        place = Environment(home=settings.home, environment=os.environ)
     try:
         launch = read_launch(os.environ, os.getpid(), take_over=take_over)
         say = partial(_say_ready, settings.home, codex)
@@ -101,9 +110,9 @@ def serve(
 @app.command()
 def check(config: ConfigFile = None) -> None:
     """Say what is wrong with a configuration, naming each key."""
-    from proxy.cli.check import check as run
+    from proxy.cli.check import check_config
 
-    raise typer.Exit(run(config, os.environ))
+    raise typer.Exit(check_config(config, os.environ))
 
 
 @app.command(
@@ -228,11 +237,11 @@ def status(as_json: AsJson = False) -> None:
 @app.command()
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
     """Look at what can be wrong, and name the command that mends it."""
-    from proxy.cli.status import show_doctor
+    from proxy.cli.doctor import show_doctor
 
     settings: Config | ConfigError
     try:
-        settings = load(config, os.environ, {})
+        settings = _load(config)
     except ConfigError as error:
         settings = error
     operate(lambda home: show_doctor(home, settings, config, json=as_json))
@@ -262,16 +271,16 @@ def version() -> None:
 
 def _say_ready(home: Path, codex: bool, url: str) -> None:
     """The first line is for scripts that wait for it, the rest for a person."""
-    from proxy.cli.hints import advice, called
-
     typer.echo(f"turnlane {__version__} ready on {url}")
     if not codex:
+        from proxy.cli.codex import called, hint_of_codex
+
         command = called(sys.argv[0], shutil.which("turnlane"))
-        typer.echo(advice(url, home, os.environ, command))
+        typer.echo(hint_of_codex(url, home, os.environ, command))
 
 
 def _complain_of_port(taken: PortTaken, server: ServerSettings) -> NoReturn:
-    """With who has it, where that can be seen."""
+    """Report that a port is taken, and by which program, where that can be seen."""
     from proxy.status.processes import listener_at
 
     found = listener_at(server.host, server.port)
@@ -288,17 +297,38 @@ def _settings(
     host: str | None = None,
     port: int | None = None,
     upstream: str | None = None,
-) -> Config:
+) -> "Config":
     server = {"host": host, "port": port}
     flags: dict[str, dict[str, object]] = {
         "server": {key: value for key, value in server.items() if value is not None},
         "upstream": {} if upstream is None else {"url": upstream},
     }
     try:
-        return load(config, os.environ, flags)
+        return _load(config, flags)
     except ConfigError as error:
         complain(error)
 
 
+def _load(
+    config: Path | None, flags: Mapping[str, Mapping[str, object]] = MappingProxyType({})
+) -> "Config":
+    """Raises ConfigError."""
+    from proxy.config.load import load
+
+    return load(config, os.environ, flags)
+
+
 def main() -> None:
-    say_what_is_lost(app)
+    command = typer.main.get_command(app)
+    say_what_is_lost(partial(command, default_map=_no_help(command)))
+
+
+def _no_help(command: object) -> dict[str, object]:
+    """Give `--help` of a command and those below it the default False.
+
+    Without one its value is None, and typer imports pydantic to convert that: 0.1 s.
+    """
+    options = {each.name for each in getattr(command, "params", ())}  # one is called `version`, too
+    below: Mapping[str, object] = getattr(command, "commands", {})
+    inner = {name: _no_help(each) for name, each in below.items() if name not in options}
+    return {"help": False, **inner}

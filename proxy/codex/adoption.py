@@ -1,4 +1,6 @@
-"""PURE. How far running Codex clients have taken the routing up, judged from evidence.
+"""How far running Codex clients have taken the routing up, judged from evidence.
+
+`judge_adoption` decides from values alone; `adoption` gathers them and changes nothing.
 
 Theory of operation
 -------------------
@@ -24,9 +26,21 @@ What can still make a false `adopted`:
 - a client that started within the second of the writing, just before it.
 """
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from proxy.codex.files import Disk, Files
+from proxy.codex.reading import CONFIG_NAME, codex_home, is_local, is_same_place, read_codex
+from proxy.codex.saved import Note, read_note
+from proxy.control.offline import past_of, past_on_disk
+from proxy.errors import ConfigError, RoutingError
+
+if TYPE_CHECKING:
+    from proxy.codex.processes import Walk
 
 CLOCK_SECONDS: Final = 1.0
 """A routing from further ahead than this means that the clock was set back since."""
@@ -52,8 +66,8 @@ class CodexProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexRoute:
-    """Where the configuration points. `ours` is None when that cannot be told; `since` is when it
-    came to be so, not `exact` when it may have been earlier."""
+    """The place that the configuration points at. `ours` is None when that cannot be told; `since`
+    is when it came to be so, not `exact` when it may have been earlier."""
 
     ours: bool | None
     why: str = ""
@@ -75,7 +89,7 @@ class Evidence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
     """`stale` are clients that are older than the routing, whatever the state; `weak` is an
-    inference from having seen nobody."""
+    inference from having seen no process."""
 
     state: State
     why: str
@@ -84,7 +98,7 @@ class Adoption:
     weak: bool = False
 
 
-def judge(evidence: Evidence) -> Adoption:
+def judge_adoption(evidence: Evidence) -> Adoption:
     routing, since = evidence.routing, evidence.routing.since
     if routing.ours is False:
         return Adoption(state=State.NOT_APPLICABLE, why=routing.why)
@@ -124,3 +138,85 @@ def _judge(
     if evidence.clients:
         return State.ADOPTED, "every Codex process is younger than the routing"
     return State.ADOPTED, "no Codex process runs; the next one will read it (a weak inference)"
+
+
+def adoption(
+    home: Path,
+    environment: Mapping[str, str],
+    wall: float,
+    last_turn_seen: float | None,
+    *,
+    url: str | None = None,
+    files: Files | None = None,
+    walk: "Walk | None" = None,
+) -> Adoption:
+    """Return how far Codex has taken up the routing to this turnlane. Raises nothing.
+
+    `last_turn_seen` is when the last turn came from a client, if one did; `url` is the base URL of
+    the turnlane that runs, where the caller knows it.
+    """
+    where = codex_home(environment)
+    routing = find_routing(files or Disk(), home, where, url)
+    clients: tuple[CodexProcess, ...] = ()
+    walked = True
+    if routing.ours:
+        from proxy.codex.processes import find_clients  # it imports psutil, and is seldom needed
+
+        resolved, user = Path(os.path.realpath(where)), os.getuid()
+        found = find_clients(resolved, user, *(() if walk is None else (walk,)))
+        clients, walked = found.clients, found.complete
+    evidence = Evidence(
+        routing=routing,
+        clients=clients,
+        walked=walked,
+        last_turn=last_turn_seen,
+        now=wall,
+    )
+    return judge_adoption(evidence)
+
+
+def last_turn(home: Path, wall: float, *, running: bool = True) -> float | None:
+    """Return when the newest turn began of a client that has threads, as Codex does. A turnlane
+    that is known not to answer is not asked."""
+    try:
+        return (past_of if running else past_on_disk)(home, wall).last_turn
+    except ConfigError:
+        return None
+
+
+def find_routing(files: Files, home: Path, where: Path, url: str | None) -> CodexRoute:
+    """Return whether Codex's turns go to this turnlane, and since when."""
+    reading = read_codex(files, where)
+    if reading.problem is not None:
+        return CodexRoute(ours=None, why=f"its configuration cannot be read: {reading.problem}")
+    if reading.url is None:
+        return CodexRoute(ours=False, why="Codex goes to the provider itself")
+    try:
+        note = read_note(files, home)
+    except RoutingError as error:
+        return CodexRoute(ours=None, why=str(error))
+    if note is not None and note.config != str(where / CONFIG_NAME):
+        note = None
+    ours = _is_ours(reading.url, note, url)
+    if not ours:
+        why = f"Codex goes to {reading.url}" + ("" if ours is False else ", which may be turnlane")
+        return CodexRoute(ours=ours, why=why)
+    if note is not None and note.phase == "done" and reading.value == note.value == reading.url:
+        return CodexRoute(ours=True, since=note.wall)
+    return CodexRoute(ours=True, since=_changed(where), exact=False)
+
+
+def _is_ours(points_at: str, note: Note | None, url: str | None) -> bool | None:
+    if url is not None:
+        return is_same_place(points_at, f"{url}/v1")
+    if note is not None and points_at == note.value:
+        return True
+    return None if is_local(points_at) else False
+
+
+def _changed(where: Path) -> float | None:
+    """Return when the file was last written: the value was not written later than that."""
+    try:
+        return (where / CONFIG_NAME).stat().st_mtime
+    except OSError:
+        return None

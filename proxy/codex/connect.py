@@ -1,14 +1,14 @@
-"""Route: Codex's configuration is pointed at turnlane, and put back.
+"""Pointing Codex's configuration at turnlane, and putting it back.
 
 Theory of operation
 -------------------
-`connect` writes a note of what stands there, then the configuration, then into the note that this
+`connect` writes a note of what is there, then the configuration, then into the note that this
 is done. `disconnect` puts the configuration back and then takes the note away. Each is one atomic
 replacement, so after a kill the configuration is either as it was or as turnlane wrote it, and
 while it is the latter the note is there. Putting back looks at the file, not at how far things
 went: what it finds decides, so it may be done at any time and any number of times.
 
-Leftover: what leads Codex to this machine and stands in no note that can be used.
+A leftover is a line that leads Codex to this machine without a note that can be used.
 """
 
 import hashlib
@@ -19,9 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.codex.evidence import CONFIG_NAME, read_codex
 from proxy.codex.files import Files
-from proxy.codex.reading import BUILT_IN, OURS, is_local
+from proxy.codex.reading import BUILT_IN, CONFIG_NAME, OURS, is_local, read_codex
 from proxy.codex.saved import LOCK_NAME, NOTE_NAME, Note, drop_note, held, keep_note, read_note
 from proxy.codex.toml_edit import (
     KEY,
@@ -195,7 +194,8 @@ def _value(files: Files, config: Path) -> object:
 
 
 def _why(error: OSError) -> str:
-    """What is written beside a file is nobody's business; its folder is."""
+    """Name the folder rather than a file that turnlane writes beside another: only the folder can
+    be fixed."""
     named = os.fsdecode(error.filename or "")
     if not isinstance(error, PermissionError) or not named.endswith((".turnlane", LOCK_NAME)):
         return str(error)
@@ -208,8 +208,8 @@ def _hash(content: bytes) -> str:
 
 
 def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
-    """Which line of the configuration in Codex's home is to be removed by its owner, if one is.
-    Without `root_key` that one is what its owner had before."""
+    """Say which line of the configuration in Codex's home its owner has to remove, if there is one.
+    Without `root_key`, the root key is what its owner had before, and stays."""
     reading, config = read_codex(files, where), where / CONFIG_NAME
     if reading.url is None or not is_local(reading.url):
         return None

@@ -1,9 +1,9 @@
-"""PURE. Where Codex's turns really end up, and what helps where they do not work.
+"""The place where Codex's turns really end up, and what helps where they do not work.
 
-The adoption tells who has read the configuration; this tells whether what stands in it works: an
-address may be one where nobody answers, or a turnlane that wants a key, or that of another home.
-
-Sight: what there is to be seen of Codex's way, from two homes and an address; reads only.
+The adoption says which clients have read the configuration; this says whether what is in it works:
+an address may be one where nothing answers, or a turnlane that wants a key, or that of another
+home. `look_at` gathers what there is to see, from two homes and an address, and only reads;
+`course` decides, and is pure.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,16 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from proxy.codex.evidence import CONFIG_NAME, read_codex
 from proxy.codex.files import Files
-from proxy.codex.reading import BUILT_IN, OURS, Reading, is_local, is_same_place
+from proxy.codex.reading import (
+    BUILT_IN,
+    CONFIG_NAME,
+    OURS,
+    Reading,
+    is_local,
+    is_same_place,
+    read_codex,
+)
 from proxy.codex.saved import Note, read_note
 from proxy.control.identity import Answerer, answerer_at
 from proxy.errors import ConfigError, RoutingError
@@ -26,10 +33,10 @@ class Destination(StrEnum):
     NO_KEY = "no-key"
     """It leads here, without the key that is wanted."""
     NOBODY = "nobody"
-    """It leads to a turnlane, and none is there."""
+    """It leads to a turnlane, and none answers there."""
     ANOTHER = "another-home"
     PROVIDER = "own-provider"
-    """A provider of its owner's decides, whatever else stands there."""
+    """A provider of the user's own decides, whatever else is configured."""
     ELSEWHERE = "elsewhere"
     UNREADABLE = "unreadable"
 
@@ -38,7 +45,7 @@ class Destination(StrEnum):
 class Sight:
     """`note` is about this configuration; `here` is the base URL of this home's turnlane, if that
     runs and says so. `held` is whether something has the home, so that a turnlane may be its own.
-    `answered` is None where nobody was asked, as for an address that is not of this machine."""
+    `answered` is None where no one was asked, as for an address that is not of this machine."""
 
     reading: Reading
     note: Note | None = None
@@ -59,7 +66,7 @@ class Course:
 
 
 def needs_asking(sight: Sight) -> bool:
-    """Whether it matters who answers where Codex goes."""
+    """Return whether it matters what answers where Codex goes."""
     url = sight.reading.url
     return url is not None and is_local(url) and not _is_here(sight)
 
@@ -174,7 +181,8 @@ def look_at(
 
 
 def has_keys(home: Path) -> bool:
-    """Whether callers need one. A file that cannot be read keeps turnlane from starting."""
+    """Return whether callers need a key. A file that cannot be read keeps turnlane from
+    starting."""
     try:
         return len(KeyRing(home)) > 0
     except ConfigError:

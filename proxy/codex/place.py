@@ -1,36 +1,43 @@
-"""Command: `turnlane codex on`, `off` and `show`; each returns an exit code: 0 done, 1 not done."""
+"""The place where the codex commands work, and connecting once a turnlane answers there."""
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from proxy.codex.adoption import Adoption
 from proxy.codex.connect import connect
-from proxy.codex.destination import Asks
-from proxy.codex.evidence import CONFIG_NAME, adoption, codex_home, last_turn, read_codex
 from proxy.codex.files import Disk, Files
-from proxy.codex.processes import Walk
-from proxy.codex.reading import BUILT_IN, leads_here
+from proxy.codex.reading import BUILT_IN, CONFIG_NAME, codex_home, leads_here, read_codex
 from proxy.codex.toml_edit import KEY
-from proxy.control.identity import answerer_at, base_url, port_of, problem_at, running_url
 from proxy.errors import RoutingError
-from proxy.keys import KeyRing
+
+if TYPE_CHECKING:
+    from proxy.codex.adoption import Adoption
+    from proxy.codex.destination import Asks
+    from proxy.codex.processes import Walk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where the commands work: turnlane's home and Codex's, and how they reach out."""
+    """The homes of turnlane and of Codex, and how a command reaches out.
+
+    `probe`, `asks` and `walk` stand for `problem_at`, `answerer_at` and `psutil.process_iter`,
+    which are imported where they are used: `turnlane codex off` needs none of them.
+    """
 
     home: Path
     environment: Mapping[str, str]
     files: Files = Disk()  # noqa: RUF009  it has no state
     wall: Callable[[], float] = time.time
-    probe: Callable[[int], str | None] = problem_at
-    asks: Asks = answerer_at
-    walk: Walk | None = None
+    probe: Callable[[int], str | None] | None = None
+    asks: "Asks | None" = None
+    walk: "Walk | None" = None
 
-    def adoption(self, url: str | None = None) -> Adoption:
+    def adoption(self, url: str | None = None) -> "Adoption":
+        """Return how far Codex has taken the routing up; `url` is that of this home's turnlane."""
+        from proxy.codex.adoption import adoption, last_turn
+
         return adoption(
             self.home,
             self.environment,
@@ -51,7 +58,11 @@ class Environment:
 
 
 def turn_on(place: Environment, port: int | None) -> str:
-    """Raises RoutingError or ConfigError: then nothing has changed."""
+    """Point Codex's configuration at a port where a turnlane answers, and say what was done. Raises
+    RoutingError or ConfigError: then nothing has changed."""
+    from proxy.control.identity import base_url, port_of, problem_at, running_url
+    from proxy.keys import KeyRing
+
     if len(KeyRing(place.home)):
         raise RoutingError(
             f"this turnlane wants a key, and {KEY} has no place for one: "
@@ -64,18 +75,17 @@ def turn_on(place: Environment, port: int | None) -> str:
         )
     if port is None:
         port = port_of(running_url(place.home))
-    if (problem := place.probe(port)) is not None:
+    if (problem := (place.probe or problem_at)(port)) is not None:
         raise RoutingError(problem)
-    value = f"{base_url(port)}/v1"
-    if (by := _by_provider(place, port)) is not None:
-        return by
-    return connect(place.files, place.home, place.config, value, place.wall)
-
-
-def _by_provider(place: Environment, port: int) -> str | None:
-    """That a provider of its owner's leads here already. Raises RoutingError when one leads away:
-    then the root key would have no effect."""
     url = base_url(port)
+    if (by := _by_provider(place, url)) is not None:
+        return by
+    return connect(place.files, place.home, place.config, f"{url}/v1", place.wall)
+
+
+def _by_provider(place: Environment, url: str) -> str | None:
+    """Say that a provider of the user's leads here already; None if none decides. Raises
+    RoutingError when one leads away: then the root key would have no effect."""
     reading = read_codex(place.files, place.codex)
     if reading.problem is not None or reading.provider == BUILT_IN:
         return None

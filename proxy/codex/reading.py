@@ -1,14 +1,23 @@
-"""PURE. Where Codex's configuration leads its turns, and what in it would go another way."""
+"""Codex's configuration: where it is, where it leads turns, and what in it would go another way.
 
+Only `read_codex` touches a file.
+"""
+
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from proxy.codex.files import Files
 from proxy.codex.toml_edit import KEY, NotToml, parse
 from proxy.config.settings import is_loopback
 
+CONFIG_NAME: Final = "config.toml"
+PROFILE_SUFFIX: Final = ".config.toml"
+MOST_PROFILES: Final = 64
 BUILT_IN: Final = "openai"
 OURS: Final = "turnlane"
 """The provider that `turnlane codex show` prints."""
@@ -29,6 +38,27 @@ class Reading:
     """In the root table: Codex 0.171 refuses to start with one, older versions let it decide."""
     url: str | None = None
     bypasses: tuple[str, ...] = ()
+
+
+def codex_home(environment: Mapping[str, str]) -> Path:
+    """Return CODEX_HOME, else ~/.codex: absolute, and a link if it is one."""
+    if named := environment.get("CODEX_HOME"):
+        return Path(os.path.abspath(named))
+    user = Path(environment.get("HOME") or "~").expanduser()
+    return Path(os.path.abspath(user / ".codex"))
+
+
+def read_codex(files: Files, where: Path, here: str | None = None) -> Reading:
+    """Read the configuration and the profiles beside it; `here` as for `read_config`."""
+    try:
+        content = files.read(files.resolve(where / CONFIG_NAME))
+        profiles = {
+            path.name.removesuffix(PROFILE_SUFFIX): files.read(files.resolve(path)) or b""
+            for path in sorted(where.glob(f"?*{PROFILE_SUFFIX}"))[:MOST_PROFILES]
+        }
+    except OSError as error:
+        return Reading(problem=str(error))
+    return read_config(content, profiles, here)
 
 
 def read_config(
@@ -56,7 +86,7 @@ def read_config(
 
 
 def is_same_place(one: str, other: str) -> bool:
-    """Whether two base URLs lead to one listener: loopback has several names."""
+    """Return whether two base URLs lead to one listener: loopback has several names."""
     first, second = _split(one), _split(other)
     if first is None or second is None or first.path.rstrip("/") != second.path.rstrip("/"):
         return False
@@ -85,8 +115,8 @@ def _selected(table: Mapping[str, Any], provider: str, here: str | None) -> Iter
 
 
 def leads_here(provider: str, url: str | None, here: str | None) -> bool:
-    """Whether a provider is one to turnlane: by its address, or by the name that `turnlane codex
-    show` gives it where no address is known."""
+    """Return whether a provider leads to turnlane: by its address, or by the name that `turnlane
+    codex show` gives it where no address is known."""
     if url is None:
         return False
     if here is not None:
@@ -112,7 +142,7 @@ def _deciding(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What is no table counts as an empty one: Codex is the one to complain."""
+    """Anything but a table counts as an empty one: Codex is the one to complain."""
     inner = table.get(name)
     return inner if isinstance(inner, dict) else {}
 
@@ -127,7 +157,8 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _versions(split: SplitResult) -> set[int]:
-    """Of IP, where an address is of one alone: who listens on ::1 does not hear 127.0.0.1."""
+    """IP versions that a host can mean; empty for both. A listener on ::1 does not accept
+    connections to 127.0.0.1."""
     host = split.hostname or ""
     if host in {"::", "localhost"}:
         return set()

@@ -1,4 +1,4 @@
-"""PURE. One root key of a TOML file: read, set and removed, with every other byte as it was.
+"""One root key of a TOML file: read, set and removed, with every other byte as it was. PURE.
 
 A new key is put on a line of its own at the top: there it is in the root table whatever follows.
 A replaced one is read again and compared; an edit that would change anything else is refused.
@@ -8,9 +8,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
-
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
 KEY: Final = "openai_base_url"
 _BOM: Final = "\ufeff"
@@ -35,6 +32,8 @@ def with_value(content: bytes | None, value: str) -> bytes:
     table = parse(content)
     bom, text = _text(content)
     if KEY not in table:
+        import tomlkit  # it is slow to import, and most commands only read
+
         line = f"{KEY} = {tomlkit.string(value).as_string()}"
         return (bom + _put_on_top(text, line)).encode()
     if not isinstance(table[KEY], str):
@@ -51,20 +50,20 @@ def without_value(content: bytes, previous: str | None) -> bytes:
 
 
 def lines_with(content: bytes, value: str) -> tuple[int, ...]:
-    """The numbers of the lines, from 1, in which a value stands; also when it is no TOML."""
+    """Return the numbers of the lines, from 1, that have a value; also when it is not TOML."""
     lines = content.split(b"\n")
     return tuple(number for number, line in enumerate(lines, 1) if value.encode() in line)
 
 
 def lines_setting(content: bytes, key: str) -> tuple[int, ...]:
-    """The numbers of the lines, from 1, that set a bare key; also when it is no TOML."""
+    """Return the numbers of the lines, from 1, that set a bare key; also when it is not TOML."""
     begin = re.compile(rb"\s*" + key.encode() + rb"\s*=")
     lines = content.split(b"\n")
     return tuple(number for number, line in enumerate(lines, 1) if begin.match(line))
 
 
 def _text(content: bytes | None) -> tuple[str, str]:
-    """Its byte order mark, if it has one, and the rest. Line ends stay what they are."""
+    """Return the byte order mark, if there is one, and the rest. Line ends stay what they are."""
     try:
         text = (content or b"").decode("utf-8")
     except UnicodeDecodeError as error:
@@ -82,7 +81,10 @@ def _put_on_top(text: str, line: str) -> str:
 
 
 def _replaced(text: str, value: str | None, expected: Mapping[str, Any]) -> str:
-    """The text with the key's value replaced, its comment kept; None removes the key."""
+    """Replace the key's value and keep its comment; None removes the key. Raises NotToml."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
     try:
         document = tomlkit.parse(text)
         same = document.as_string() == text

@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 from lifecycle import Limits, WorkflowLimits
-from proxy.accounts.registry import checked
 from proxy.accounts.route import RoutingSettings
-from proxy.accounts.spec import AccountSpec, with_paths
+from proxy.accounts.spec import AccountSpec, account_id, with_paths
 from proxy.accounts.view import AccountId
 from proxy.config.convert import built, convert, from_table
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.errors import ConfigError
+from proxy.home.lock import home_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def build(
         tables.get("accounts", {}), Path() if path is None else path.absolute().parent
     )
     config = Config(
-        home=home(environment),
+        home=home_of(environment),
         routing=from_table(RoutingSettings, "routing", tables),
         accounts=accounts,
         secrets=_secrets(accounts, environment, offline=offline),
@@ -126,15 +126,6 @@ def build(
     )
     _check(config)
     return config
-
-
-def home(environment: Mapping[str, str]) -> Path:
-    """Return TURNLANE_HOME, else `turnlane` below XDG_DATA_HOME, else below ~/.local/share (XDG
-    Base Directory Specification)."""
-    if named := environment.get("TURNLANE_HOME"):
-        return Path(named).expanduser()
-    data = environment.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "turnlane"
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
@@ -173,7 +164,7 @@ def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, Acc
         if not isinstance(table, dict):
             raise ConfigError(key, "must be a table: [accounts.NAME]")
         try:
-            account = checked(name)
+            account = account_id(name)
         except ValueError as error:
             raise ConfigError(key, str(error)) from error
         spec = from_table(AccountSpec, key, {key: table})

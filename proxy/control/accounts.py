@@ -1,101 +1,97 @@
-"""Manage: the operator's commands about accounts, on the pool and the registry of one home.
+"""The operator's commands about accounts, on the pool and the registry of one home.
 
-The same functions serve a process that runs and a home that nobody holds
-(`proxy.control.commands`): both bring the accounts as they are in memory and on disk. First the
-files change, then the pool, so what took effect is what a restart will find. No answer holds a
-secret.
+The same functions serve a process that runs and a home that no process holds: both have the
+accounts in memory and in the registry. The files change first and then the pool, so what took
+effect is what a restart will find. No answer holds a secret.
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import assert_never
 
-import msgspec
-
+from lifecycle import PrincipalId
+from proxy.accounts.bindings import ThreadName
+from proxy.accounts.claim import AccountRequest
 from proxy.accounts.credentials.api_key import ApiKey
 from proxy.accounts.credentials.auth_file import check_login, login_copy
 from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
-from proxy.accounts.registry import KEY, LOGIN, checked
-from proxy.accounts.spec import AccountSpec
-from proxy.accounts.statistics import twins_among
+from proxy.accounts.registry import KEY, LOGIN
+from proxy.accounts.route import Withheld
+from proxy.accounts.spec import AccountSpec, account_id
+from proxy.accounts.statistics import AccountStatistics, twins_among
 from proxy.accounts.view import ANY, AccountId, Standing
+from proxy.accounts.wording import out_of_use, why
 from proxy.config.load import check_url
-from proxy.errors import ConfigError
+from proxy.control.commands import (
+    AccountAnswer,
+    AccountCommand,
+    AccountPaused,
+    AccountPut,
+    AccountRemoved,
+    AccountsListed,
+    AddAccount,
+    ImportAccount,
+    ListAccounts,
+    PauseAccount,
+    PreviewedRoute,
+    PreviewThread,
+    RemoveAccount,
+    ResumeAccount,
+    ThreadPreviewed,
+)
+from proxy.errors import CommandFailed, ConfigError
+from proxy.ingress.identity import LOCAL, Identity, from_frame
+from proxy.keys import KeyRing
 
 logger = logging.getLogger(__name__)
 
-Answer = dict[str, Any]
 
-
-class KeySpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `accounts.add` brings."""
-
-    command: str
-    name: str
-    secret: str
-    url: str | None = None
-    models: tuple[str, ...] | None = None
-    organization: str | None = None
-    project: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Key({self.name})"
-
-
-class LoginSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `accounts.import` brings; `path` is absolute, and `copy` asks for a copy of our own."""
-
-    command: str
-    name: str
-    path: str
-    copy: bool = False
-    url: str | None = None
-    models: tuple[str, ...] | None = None
-
-
-def about_accounts(managed: ManagedAccounts, asked: Mapping[str, Any]) -> Answer:
-    """Carry out one command. What cannot be done is said under `error`."""
+def about_accounts(
+    managed: ManagedAccounts, keys: KeyRing, command: AccountCommand
+) -> AccountAnswer:
+    """Carry out one command. Raises CommandFailed."""
     try:
-        return _about_accounts(managed, asked)
+        return _about_accounts(managed, keys, command)
     except (ConfigError, ValueError, OSError) as error:
-        return {"error": str(error)}
+        raise CommandFailed(str(error)) from error
 
 
-def _about_accounts(managed: ManagedAccounts, asked: Mapping[str, Any]) -> Answer:
-    match asked:
-        case {"command": "accounts.list"}:
-            return {"accounts": msgspec.to_builtins(managed.pool.statistics())}
-        case {"command": "accounts.add"}:
-            return _add(managed, msgspec.convert(asked, KeySpec))
-        case {"command": "accounts.import"}:
-            return _import(managed, msgspec.convert(asked, LoginSpec))
-        case {"command": "accounts.remove", "name": str(name)}:
-            return _remove(managed, AccountId(name))
-        case {"command": "accounts.pause", "name": str(name)}:
+def _about_accounts(
+    managed: ManagedAccounts, keys: KeyRing, command: AccountCommand
+) -> AccountAnswer:
+    match command:
+        case ListAccounts():
+            return AccountsListed(accounts=tuple(managed.pool.statistics()))
+        case PreviewThread():
+            return _preview(managed.pool, keys, command)
+        case AddAccount():
+            return _add(managed, command)
+        case ImportAccount():
+            return _import(managed, command)
+        case RemoveAccount(name=name):
+            return _remove(managed, account_id(name))
+        case PauseAccount(name=name):
             return _pause(managed, AccountId(name), paused=True)
-        case {"command": "accounts.resume", "name": str(name)}:
+        case ResumeAccount(name=name):
             return _pause(managed, AccountId(name), paused=False)
         case _:
-            return {"error": f"unknown command {asked.get('command')!r}"}
+            assert_never(command)
 
 
-def unknown(pool: AccountPool, account: str) -> Answer:
+def no_account(pool: AccountPool, account: str) -> CommandFailed:
     names = ", ".join(each.id for each in pool.all())
     there_are = f"; there are {names}" if names else ""
-    return {"error": f"there is no account {account}{there_are}"}
+    return CommandFailed(f"there is no account {account}{there_are}")
 
 
-def shown(managed: ManagedAccounts, account: AccountId) -> Answer | None:
-    """The statistics of one account, as an answer has them; None once it is gone."""
-    found = [each for each in managed.pool.statistics() if each.id == account]
-    answer: Answer | None = msgspec.to_builtins(found[0]) if found else None
-    return answer
+def shown(pool: AccountPool, account: AccountId) -> AccountStatistics | None:
+    """Return the statistics of one account; None once it is gone."""
+    return next((each for each in pool.statistics() if each.id == account), None)
 
 
-def _add(managed: ManagedAccounts, wish: KeySpec) -> Answer:
+def _add(managed: ManagedAccounts, wish: AddAccount) -> AccountPut:
     account = _may_be_put(managed, wish.name, wish.url)
     ApiKey(secret=wish.secret, organization=wish.organization, project=wish.project)
     path = managed.registry.keep_secret(account, wish.secret.encode(), KEY)
@@ -109,7 +105,7 @@ def _add(managed: ManagedAccounts, wish: KeySpec) -> Answer:
     return _put(managed, account, spec)
 
 
-def _import(managed: ManagedAccounts, wish: LoginSpec) -> Answer:
+def _import(managed: ManagedAccounts, wish: ImportAccount) -> AccountPut:
     account = _may_be_put(managed, wish.name, wish.url)
     path = Path(wish.path)
     if managed.registry.owns(path) and not wish.copy:
@@ -125,7 +121,7 @@ def _import(managed: ManagedAccounts, wish: LoginSpec) -> Answer:
 
 
 def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> AccountId:
-    account = checked(name)
+    account = account_id(name)
     check_url("its url", url)
     if account in managed.configured:
         raise ValueError(f"{account} is described by config.toml: change it there, and restart")
@@ -134,12 +130,8 @@ def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> Account
     return account
 
 
-def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Answer:
-    """Put an account into the registry, and into the pool with what is known about it.
-
-    In the answer, `kept` is what stays of an earlier description, and `moved` says whether the
-    credential has changed, which ends the bindings to the account.
-    """
+def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> AccountPut:
+    """Put an account into the registry, and into the pool with what is known of it."""
     pool = managed.pool
     before, known = pool.get(account), pool.known(account)
     spec, kept = _kept(spec, managed.registry.all().get(account))
@@ -148,17 +140,19 @@ def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Ans
     fresh = opener.open(account, spec)
     pool.add(fresh)
     logger.info("account %s: %s by the operator", account, "replaced" if before else "added")
-    return {
-        "account": shown(managed, account),
-        "replaced": before is not None,
-        "kept": kept,
-        "moved": before is not None and before.state.generation != fresh.state.generation,
-        "same_as": twins_among(pool.all())[account],
-    }
+    return AccountPut(
+        account=shown(pool, account),
+        replaced=before is not None,
+        kept=kept,
+        moved=before is not None and before.state.generation != fresh.state.generation,
+        same_as=twins_among(pool.all())[account],
+    )
 
 
-def _kept(spec: AccountSpec, before: AccountSpec | None) -> tuple[AccountSpec, dict[str, Any]]:
-    """What is not said anew stays as it was, unless the account is of another kind now."""
+def _kept(
+    spec: AccountSpec, before: AccountSpec | None
+) -> tuple[AccountSpec, dict[str, str | tuple[str, ...]]]:
+    """Keep what is not given again as it was, unless the account is of another kind now."""
     if before is None or before.kind != spec.kind:
         return spec, {}
     names = ("url", "models", "organization", "project")
@@ -167,28 +161,71 @@ def _kept(spec: AccountSpec, before: AccountSpec | None) -> tuple[AccountSpec, d
     return replace(spec, **kept), kept
 
 
-def _remove(managed: ManagedAccounts, account: AccountId) -> Answer:
+def _remove(managed: ManagedAccounts, account: AccountId) -> AccountRemoved:
     configured = account in managed.configured
-    if not managed.registry.remove(checked(account)):
+    if not managed.registry.remove(account):
         if configured:
-            return {"error": f"config.toml describes {account}: take it out there, and restart"}
-        return unknown(managed.pool, account)
+            raise CommandFailed(f"config.toml describes {account}: take it out there, and restart")
+        raise no_account(managed.pool, account)
     if not configured:
         managed.pool.remove(account)
         managed.opener.known.pop(account, None)
     logger.info("account %s: removed by the operator", account)
-    return {"removed": account, "left": len(managed.pool), "configured": configured}
+    return AccountRemoved(removed=account, left=len(managed.pool), configured=configured)
 
 
-def _pause(managed: ManagedAccounts, account: AccountId, *, paused: bool) -> Answer:
+def _pause(managed: ManagedAccounts, account: AccountId, *, paused: bool) -> AccountPaused:
     if not managed.pool.pause(account, paused=paused):
-        return unknown(managed.pool, account)
+        raise no_account(managed.pool, account)
     logger.info("account %s: %s by the operator", account, "paused" if paused else "resumed")
-    return {"account": shown(managed, account), "usable": _usable(managed)}
+    return AccountPaused(account=shown(managed.pool, account), usable=_usable(managed))
 
 
 def _usable(managed: ManagedAccounts) -> int:
-    """How many accounts turns can be sent to, or could if they had quota."""
+    """Count the accounts that turns can be sent to, or could if they had quota."""
     out = {Standing.PAUSED, Standing.INVALID}
     now = managed.opener.wall()
     return sum(view.standing(ANY, now) not in out for view in managed.pool.views())
+
+
+def _preview(pool: AccountPool, keys: KeyRing, wish: PreviewThread) -> ThreadPreviewed:
+    """Say where the next turn of a thread would go; changes nothing."""
+    principal = LOCAL if wish.key is None else PrincipalId(wish.key)
+    if principal is LOCAL and len(keys):
+        raise CommandFailed("callers have keys here: say whose thread it is with --key ID")
+    if principal is not LOCAL and not keys.knows(principal):
+        raise CommandFailed(f"there is no key {principal}")
+    caller = Identity(principal=principal)
+    thread = from_frame({"thread_id": wish.thread}, caller).ask(0).thread
+    if thread is None:
+        raise CommandFailed("that is no id of a thread")
+    if not len(pool):
+        raise CommandFailed("there are no accounts: each client's own login is used")
+    name = ThreadName(thread)
+    bound: list[str | None] = [*pool.families(name)]
+    models = [wish.model] if wish.model else bound or [None]
+    return ThreadPreviewed(thread=thread, routes=tuple(_route(pool, name, each) for each in models))
+
+
+def _route(pool: AccountPool, thread: ThreadName, model: str | None) -> PreviewedRoute:
+    found = pool.preview(AccountRequest(thread=thread, model=model))
+    if isinstance(found, Withheld):
+        return PreviewedRoute(
+            model=model,
+            account=None,
+            move=found.move,
+            reason=found.reason,
+            why=out_of_use(found.standings),
+            spent=found.spent,
+            retry_at=found.retry_at,
+        )
+    account = shown(pool, found.account)
+    return PreviewedRoute(
+        model=model,
+        account=found.account,
+        move=found.move,
+        reason=found.reason,
+        why=why(found.reason),
+        probe=found.probe,
+        score=None if account is None else account.score,
+    )

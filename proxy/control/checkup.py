@@ -1,12 +1,12 @@
-"""Checkup: ask the provider about one account, at no cost in tokens, and take in what it says.
+"""The checkup of an account: ask its provider, at no cost in tokens, and take in what it says.
 
 Two pages are asked: the list of models, which every credential may read, and for a ChatGPT login
 the usage page of its backend. What the provider itself says of usage ends a hint of days early.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 import trio
@@ -14,31 +14,24 @@ import trio
 from proxy import __version__
 from proxy.accounts.account import Account
 from proxy.accounts.credentials.refresh import CredentialFailure
+from proxy.accounts.pool import AccountPool
 from proxy.accounts.usage import usage_in_report
 from proxy.accounts.verdict import Kind, Verdict
 from proxy.accounts.view import ANY, Standing
+from proxy.control.commands import CHECKUP_SECONDS, Health
 from proxy.errors import UpstreamCut
 from proxy.headers import HeaderList, find
-from proxy.runtime import Runtime
-from proxy.upstream.interface import Failure, UpstreamReply, UpstreamRequest
+from proxy.upstream.interface import Failure, Upstream, UpstreamReply, UpstreamRequest
 from proxy.upstream.url import upstream_url
 
 logger = logging.getLogger(__name__)
 
-CHECKUP_SECONDS: Final = 45.0
-"""Both pages, and a refresh between them."""
 PAGE_SECONDS: Final = 15.0
 WATCH_SECONDS: Final = 900.0
 """Between two looks at an account that is spent, or whose credential was refused."""
 PAGE_BYTES: Final = 2**20
 _MODELS: Final = "/models"
 _CODEX_BACKEND: Final = "/backend-api/codex"
-
-
-class Health(StrEnum):
-    GOOD = "good"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,51 +57,116 @@ class _Seen:
         return 200 <= self.status < 300
 
 
-async def check_account(runtime: Runtime, account: Account) -> Checkup:
-    """Whether the credential is good and what the provider says of its usage. Never for long."""
-    with trio.move_on_after(CHECKUP_SECONDS):
-        models = await _read(runtime, account, account.base_url, _MODELS, _query(account))
-        usage = None if models.refused else await _learn_usage(runtime, account)
-        return _judged(models, usage)
-    return Checkup(credential=Health.UNKNOWN, detail=f"no answer within {CHECKUP_SECONDS:g} s")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkups:
+    """Checks of accounts through the turns' own upstream; `upstream_url` is where turns go unless
+    their account says otherwise."""
+
+    accounts: AccountPool
+    upstream: Upstream
+    upstream_url: str | None
+    wall: Callable[[], float]
+
+    async def check(self, account: Account) -> Checkup:
+        """Ask whether the credential is good, and what the provider says of its usage."""
+        with trio.move_on_after(CHECKUP_SECONDS):
+            models = await self._read(account, account.base_url, _MODELS, _query(account))
+            usage = None if models.refused else await self._learn_usage(account)
+            return _judged(models, usage)
+        return Checkup(credential=Health.UNKNOWN, detail=f"no answer within {CHECKUP_SECONDS:g} s")
+
+    async def watch(self) -> None:
+        """Look accounts up that are out of use, now and then, until cancelled. While others serve,
+        no turn would go there and find out that it is good again."""
+        while True:
+            await trio.sleep(WATCH_SECONDS)
+            for account in self.accounts.all():
+                try:
+                    match account.view().standing(ANY, self.wall()):
+                        case Standing.SPENT:
+                            await self._learn_usage(account)
+                        case Standing.INVALID:
+                            await self.check(account)
+                except Exception:  # a bug in this ends no turn
+                    logger.exception("an account cannot be looked up")
+
+    async def _learn_usage(self, account: Account) -> _Seen | None:
+        """Take in the usage page; None where there is no such page."""
+        base = _usage_base(account, self.upstream_url)
+        if base is None:
+            return None
+        seen = await self._read(account, base, "/wham/usage")
+        usage = usage_in_report(seen.body, self.wall()) if seen.good else None
+        if usage is None or not usage.windows:
+            return seen if usage is None else _Seen(problem="its usage page reports no window")
+        account.state.refresh(usage, self.wall())
+        self.accounts.changed(account.id)
+        return seen
+
+    async def _read(
+        self, account: Account, base: str | None, path: str, query: bytes = b""
+    ) -> _Seen:
+        """Read a page with the account's credential, renewed once if it is refused, and note what
+        that shows of the account."""
+        state, began = account.state, self.wall()
+        credential = await account.credential.headers(began)
+        seen = await self._fetch(base, path, query, credential)
+        if seen.status == 401 and not isinstance(credential, CredentialFailure):
+            used = (find(credential, b"authorization") or "").encode()
+            credential = await account.credential.renew(used, self.wall())
+            seen = await self._fetch(base, path, query, credential)
+        now = self.wall()
+        state.adopt(account.credential.fingerprint)
+        if isinstance(credential, CredentialFailure):
+            account.failed(credential, now)
+        elif seen.refused and path == _MODELS:
+            account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
+        elif seen.good:
+            account.renewed()
+            state.reached(began)
+        self.accounts.changed(account.id)
+        return seen
+
+    async def _fetch(
+        self,
+        base: str | None,
+        path: str,
+        query: bytes,
+        credential: HeaderList | CredentialFailure,
+    ) -> _Seen:
+        if isinstance(credential, CredentialFailure):
+            return _Seen(problem=credential.message, refused=credential.final)
+        request = UpstreamRequest(
+            base_url=base,
+            method="GET",
+            path=path,
+            query=query,
+            headers=[
+                *credential,
+                (b"accept", b"application/json"),
+                (b"accept-encoding", b"identity"),
+                (b"user-agent", f"turnlane/{__version__}".encode()),
+            ],
+            body=None,
+            streamed=False,
+        )
+        try:
+            with trio.move_on_after(PAGE_SECONDS):
+                async with self.upstream.open(request) as reply:
+                    if isinstance(reply, Failure):
+                        return _Seen(problem=f"no answer ({reply.code})")
+                    return await _page(reply)
+        except UpstreamCut:
+            return _Seen(problem="its answer was cut")
+        return _Seen(problem=f"no answer within {PAGE_SECONDS:g} s")
 
 
-async def watch_accounts(runtime: Runtime) -> None:
-    """A service task: what is out of use is looked up now and then, until cancelled. While others
-    serve, no turn would go there and find out that it is good again."""
-    while True:
-        await trio.sleep(WATCH_SECONDS)
-        for account in runtime.accounts.all():
-            try:
-                match account.view().standing(ANY, runtime.wall()):
-                    case Standing.SPENT:
-                        await _learn_usage(runtime, account)
-                    case Standing.INVALID:
-                        await check_account(runtime, account)
-            except Exception:  # a bug in this ends no turn
-                logger.exception("an account cannot be looked up")
-
-
-async def _learn_usage(runtime: Runtime, account: Account) -> _Seen | None:
-    """None where there is no such page."""
-    base = usage_base(runtime, account)
-    if base is None:
-        return None
-    seen = await _read(runtime, account, base, "/wham/usage")
-    usage = usage_in_report(seen.body, runtime.wall()) if seen.good else None
-    if usage is None or not usage.windows:
-        return seen if usage is None else _Seen(problem="its usage page reports no window")
-    account.state.refresh(usage, runtime.wall())
-    runtime.accounts.changed(account.id)
-    return seen
-
-
-def usage_base(runtime: Runtime, account: Account) -> str | None:
-    """Where the ChatGPT backend that serves a login has its usage page; None for anything else."""
+def _usage_base(account: Account, configured: str | None) -> str | None:
+    """Return the base URL of the usage page of a ChatGPT login's backend; None for anything
+    else."""
     if account.spec.kind != "chatgpt":
         return None
-    url = upstream_url(account.base_url, runtime.config.upstream.url, chatgpt=True)
-    base = url.rstrip("/")
+    base = upstream_url(account.base_url, configured, chatgpt=True).rstrip("/")
     return base.removesuffix("/codex") if base.endswith(_CODEX_BACKEND) else None
 
 
@@ -130,65 +188,6 @@ def _said(models: _Seen, usage: _Seen | None) -> str:
     return "; ".join(
         f"{name}: {seen.problem or seen.status}" for name, seen in pages if seen is not None
     )
-
-
-async def _read(
-    runtime: Runtime, account: Account, base: str | None, path: str, query: bytes = b""
-) -> _Seen:
-    """A page with the account's credential, renewed once if it is refused; what that shows of the
-    account is noted."""
-    state, began = account.state, runtime.wall()
-    credential = await account.credential.headers(began)
-    seen = await _fetch(runtime, base, path, query, credential)
-    if seen.status == 401 and not isinstance(credential, CredentialFailure):
-        used = (find(credential, b"authorization") or "").encode()
-        credential = await account.credential.renew(used, runtime.wall())
-        seen = await _fetch(runtime, base, path, query, credential)
-    now = runtime.wall()
-    state.adopt(account.credential.fingerprint)
-    if isinstance(credential, CredentialFailure):
-        account.failed(credential, now)
-    elif seen.refused and path == _MODELS:
-        account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
-    elif seen.good:
-        account.renewed()
-        state.reached(began)
-    runtime.accounts.changed(account.id)
-    return seen
-
-
-async def _fetch(
-    runtime: Runtime,
-    base: str | None,
-    path: str,
-    query: bytes,
-    credential: HeaderList | CredentialFailure,
-) -> _Seen:
-    if isinstance(credential, CredentialFailure):
-        return _Seen(problem=credential.message, refused=credential.final)
-    request = UpstreamRequest(
-        base_url=base,
-        method="GET",
-        path=path,
-        query=query,
-        headers=[
-            *credential,
-            (b"accept", b"application/json"),
-            (b"accept-encoding", b"identity"),
-            (b"user-agent", f"turnlane/{__version__}".encode()),
-        ],
-        body=None,
-        streamed=False,
-    )
-    try:
-        with trio.move_on_after(PAGE_SECONDS):
-            async with runtime.upstream.open(request) as reply:
-                if isinstance(reply, Failure):
-                    return _Seen(problem=f"no answer ({reply.code})")
-                return await _page(reply)
-    except UpstreamCut:
-        return _Seen(problem="its answer was cut")
-    return _Seen(problem=f"no answer within {PAGE_SECONDS:g} s")
 
 
 async def _page(reply: UpstreamReply) -> _Seen:

@@ -1,136 +1,323 @@
-"""Control: the operator's commands, on the running process's own objects.
+"""The commands that a running turnlane obeys, and their answers: a line of JSON each.
 
-A running turnlane is the only writer of its home, so commands reach it over its control socket.
-Those about keys and accounts also work while none runs: then this process takes the home's lock and
-does it.
+The client, the fallback for a home where none runs, and the handler share these types, so this
+module imports nothing heavy. What cannot be carried out is answered with `{"error": ...}`.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import msgspec
-import trio
 
-from lifecycle import RootId
-from proxy.accounts.opening import ManagedAccounts
-from proxy.accounts.view import AccountId
-from proxy.control.accounts import about_accounts, shown, unknown
-from proxy.control.checkup import check_account
-from proxy.control.client import READING, Answer
-from proxy.control.preview import preview
-from proxy.ingress.status import status
-from proxy.journal.record import Outcome, Transport, TurnRecord
-from proxy.journal.summary import past
-from proxy.keys import Key, KeyRing
-from proxy.runtime import Runtime
+from proxy.accounts.route import Move, MoveReason
+from proxy.accounts.statistics import AccountStatistics
+from proxy.errors import CommandFailed
+from proxy.journal.summary import Past
+from proxy.responses.rawjson import UNREADABLE
+
+A = TypeVar("A")
 
 
-async def answer(runtime: Runtime, asked: Mapping[str, Any]) -> Answer:
-    """Carry out one command. What cannot be done is said under `error`."""
-    match asked:
-        case {"command": "accounts.test", "name": str(name)}:
-            return await _test(runtime, name)
-        case {"command": str(command)} if command.startswith("accounts."):
-            said = _about_accounts(managed_by(runtime), runtime.keys, asked)
-            if command not in READING and "error" not in said:
-                _note(runtime, Outcome.CHANGED, account=str(asked.get("name")), reason=command)
-            return said
-        case {"command": "status"}:
-            return status(runtime)
-        case {"command": "past"}:
-            found = past(tuple(runtime.journal.recent), runtime.wall())
-            return {"past": msgspec.to_builtins(found)}
-        case {"command": "workflows"}:
-            _note(runtime, Outcome.LISTED)
-            return {"workflows": _workflows(runtime)}
-        case {"command": "workflows.clear", "root": str(root)}:
-            return _clear(runtime, root)
-        case _:
-            return about_keys(runtime.keys, asked)
+class Request(
+    msgspec.Struct,
+    Generic[A],
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="command",
+):
+    """A command whose answer is an `A`."""
+
+    reads: ClassVar[bool] = False
+    """Whether it changes nothing: then it needs no lock, and its user waits only shortly."""
+
+    @property
+    def tag(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def answer_type(self) -> type[A]:
+        """The `A`, as the class names it."""
+        (base,) = vars(type(self))["__orig_bases__"]
+        answer: type[A] = get_args(base)[0]
+        return answer
 
 
-def about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
+# Answers.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownKey:
+    """`created` is seconds since the epoch."""
+
+    id: str
+    name: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyMade:
+    """The only answer with a secret: it is not shown again."""
+
+    key: ShownKey
+    secret: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysListed:
+    keys: tuple[ShownKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRevoked:
+    """`left`: how many keys there still are."""
+
+    revoked: str
+    left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountsListed:
+    accounts: tuple[AccountStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountPut:
+    """`kept`: what stays of an earlier description. `moved`: its credential is another one than
+    before, which ends what was bound to it. `same_as`: other names of the same credential."""
+
+    account: AccountStatistics | None
+    replaced: bool
+    kept: dict[str, str | tuple[str, ...]]
+    moved: bool
+    same_as: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRemoved:
+    """`configured`: an account of that name stays, which config.toml describes."""
+
+    removed: str
+    left: int
+    configured: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountPaused:
+    """`usable`: to how many accounts turns can be sent, or could if they had quota."""
+
+    account: AccountStatistics | None
+    usable: int
+
+
+class Health(StrEnum):
+    """The provider's judgement of a credential."""
+
+    GOOD = "good"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountTested:
+    """`detail` says what was seen, in words of our own. `usage`: the provider has reported some."""
+
+    account: AccountStatistics | None
+    credential: Health
+    detail: str
+    usage: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewedRoute:
+    """The way that a turn with `model` would take. Without an `account`, `retry_at` is when to try
+    again, in seconds since the epoch, if that is known."""
+
+    model: str | None
+    account: str | None
+    move: Move | None
+    reason: MoveReason
+    why: str
+    probe: bool = False
+    score: float | None = None
+    spent: bool = False
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadPreviewed:
+    thread: str
+    routes: tuple[PreviewedRoute, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastShown:
+    past: Past
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlShown:
+    """The base URL that is served, and where turns go unless their account says otherwise."""
+
+    url: str
+    upstream: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownWorkflow:
+    """A root, as its digest, and its `lifecycle.WorkflowStatistics`."""
+
+    root: str
+    active: int
+    workers: int
+    children: int
+    worker_sends: int
+    interactive_sends: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowsListed:
+    workflows: tuple[ShownWorkflow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCleared:
+    cleared: str
+
+
+# Commands.
+
+
+class AddKey(Request[KeyMade], frozen=True, kw_only=True, tag="keys.add"):
+    name: str
+
+
+class ListKeys(Request[KeysListed], frozen=True, kw_only=True, tag="keys.list"):
+    reads = True
+
+
+class RevokeKey(Request[KeyRevoked], frozen=True, kw_only=True, tag="keys.revoke"):
+    id: str
+
+
+class ListAccounts(Request[AccountsListed], frozen=True, kw_only=True, tag="accounts.list"):
+    reads = True
+
+
+class AddAccount(Request[AccountPut], frozen=True, kw_only=True, tag="accounts.add"):
+    """Add an account with an API key, or replace the credential of that name."""
+
+    name: str
+    secret: str
+    url: str | None = None
+    models: tuple[str, ...] | None = None
+    organization: str | None = None
+    project: str | None = None
+
+    def __repr__(self) -> str:
+        return f"AddAccount(name={self.name!r})"
+
+
+class ImportAccount(Request[AccountPut], frozen=True, kw_only=True, tag="accounts.import"):
+    """Use a ChatGPT login; `path` is absolute, and `copy` asks for a copy of our own."""
+
+    name: str
+    path: str
+    copy: bool = False
+    url: str | None = None
+    models: tuple[str, ...] | None = None
+
+
+class RemoveAccount(Request[AccountRemoved], frozen=True, kw_only=True, tag="accounts.remove"):
+    name: str
+
+
+class PauseAccount(Request[AccountPaused], frozen=True, kw_only=True, tag="accounts.pause"):
+    name: str
+
+
+class ResumeAccount(Request[AccountPaused], frozen=True, kw_only=True, tag="accounts.resume"):
+    name: str
+
+
+CHECKUP_SECONDS: Final = 45.0
+"""A checkup asks the provider for two pages, and may refresh a token between them."""
+
+
+class TestAccount(Request[AccountTested], frozen=True, kw_only=True, tag="accounts.test"):
+    __test__: ClassVar[bool] = False  # or pytest takes it for a test
+
+    name: str
+
+
+class PreviewThread(Request[ThreadPreviewed], frozen=True, kw_only=True, tag="accounts.preview"):
+    """`thread` is the client's own id, `key` the id of the key that its client uses. Without a
+    `model`: for each family that the thread is bound for."""
+
+    reads = True
+    thread: str
+    model: str | None = None
+    key: str | None = None
+
+
+class ShowStatus(Request[dict[str, Any]], frozen=True, kw_only=True, tag="status"):
+    """Ask for the document that `/status` answers with."""
+
+    reads = True
+
+
+class ShowPast(Request[PastShown], frozen=True, kw_only=True, tag="past"):
+    reads = True
+
+
+class ShowUrl(Request[UrlShown], frozen=True, kw_only=True, tag="url"):
+    reads = True
+
+
+class ListWorkflows(Request[WorkflowsListed], frozen=True, kw_only=True, tag="workflows"):
+    reads = True
+
+
+class ClearWorkflow(Request[WorkflowCleared], frozen=True, kw_only=True, tag="workflows.clear"):
+    """`root` is a digest, or the beginning of one."""
+
+    root: str
+
+
+KeyCommand = AddKey | ListKeys | RevokeKey
+KeyAnswer = KeyMade | KeysListed | KeyRevoked
+AccountChange = AddAccount | ImportAccount | RemoveAccount | PauseAccount | ResumeAccount
+AccountLook = ListAccounts | PreviewThread
+AccountCommand = AccountChange | AccountLook
+AccountAnswer = AccountPut | AccountRemoved | AccountPaused | AccountsListed | ThreadPreviewed
+Command = (
+    KeyCommand
+    | AccountCommand
+    | TestAccount
+    | ShowStatus
+    | ShowPast
+    | ShowUrl
+    | ListWorkflows
+    | ClearWorkflow
+)
+Answer = (
+    KeyAnswer
+    | AccountAnswer
+    | AccountTested
+    | PastShown
+    | UrlShown
+    | WorkflowsListed
+    | WorkflowCleared
+    | dict[str, Any]
+)
+_command: Final = msgspec.json.Decoder[Command](Command)
+
+
+def read_command(line: bytes) -> Command:
+    """Read a line of JSON. Raises CommandFailed for an unknown command or field, and says which."""
     try:
-        return _about_keys(keys, asked)
-    except (ValueError, OSError) as error:
-        return {"error": str(error)}
-
-
-def _about_keys(keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
-    match asked:
-        case {"command": "keys.add", "name": str(name)}:
-            made = keys.add(name)
-            return {"key": _shown(made.key), "secret": made.secret}
-        case {"command": "keys.list"}:
-            return {"keys": [_shown(key) for key in keys.all()]}
-        case {"command": "keys.revoke", "id": str(key_id)}:
-            if not keys.revoke(key_id):
-                return {"error": f"there is no key {key_id}"}
-            return {"revoked": key_id, "left": len(keys)}
-        case _:
-            return {"error": f"unknown command {asked.get('command')!r}"}
-
-
-def managed_by(runtime: Runtime) -> ManagedAccounts:
-    return ManagedAccounts(
-        pool=runtime.accounts,
-        registry=runtime.registry,
-        opener=runtime.opener,
-        configured=runtime.config.accounts,
-    )
-
-
-def _about_accounts(managed: ManagedAccounts, keys: KeyRing, asked: Mapping[str, Any]) -> Answer:
-    if asked.get("command") == "accounts.preview":
-        return preview(managed, keys, asked)
-    return about_accounts(managed, asked)
-
-
-async def _test(runtime: Runtime, name: str) -> Answer:
-    account = runtime.accounts.get(AccountId(name))
-    if account is None:
-        return unknown(runtime.accounts, name)
-    found = await check_account(runtime, account)
-    checkup: Answer = msgspec.to_builtins(found)
-    return {"account": shown(managed_by(runtime), account.id), **checkup}
-
-
-def _workflows(runtime: Runtime) -> list[Answer]:
-    each = runtime.admission.workflows.each(trio.current_time())
-    return [{"root": root, **msgspec.to_builtins(budget)} for root, budget in each.items()]
-
-
-def _clear(runtime: Runtime, named: str) -> Answer:
-    """A root may be named by the beginning of its digest, if that is one root's alone."""
-    tracked = runtime.admission.workflows.each(trio.current_time())
-    found = [root for root in tracked if root.startswith(named)]
-    if len(found) != 1 or not named:
-        return {"error": f"{len(found)} tracked roots begin with {named!r}"}
-    runtime.admission.workflows.clear(found[0])
-    _note(runtime, Outcome.CLEARED, root=found[0])
-    return {"cleared": found[0]}
-
-
-def _note(
-    runtime: Runtime,
-    outcome: Outcome,
-    *,
-    root: RootId | None = None,
-    account: str | None = None,
-    reason: str | None = None,
-) -> None:
-    runtime.journal.record(
-        TurnRecord(
-            wall=runtime.wall(),
-            principal="operator",
-            transport=Transport.CONTROL,
-            outcome=outcome,
-            root=root,
-            account=account,
-            reason=reason,
-        )
-    )
-
-
-def _shown(key: Key) -> Answer:
-    return {"id": key.id, "name": key.name, "created": key.created}
+        return _command.decode(line)
+    except UNREADABLE as error:
+        raise CommandFailed(f"not a valid command: {error}") from error

@@ -1,7 +1,6 @@
 """Whether what listens on a port is a turnlane, and where the turnlane of a home listens."""
 
 from enum import StrEnum
-from http.client import HTTPException
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -10,9 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from proxy.config.settings import ServerSettings
-from proxy.control.client import LOOK_SECONDS, NotRunning, ask
-from proxy.errors import ConfigError
-from proxy.upstream.blocking import get
+from proxy.control.client import ask_if_running
+from proxy.control.commands import ShowUrl
 
 HOST: Final = "127.0.0.1"
 TIMEOUT_SECONDS: Final = 3.0
@@ -21,7 +19,7 @@ _REACHED_AT: Final = MappingProxyType({"0.0.0.0": HOST, "::": "::1"})
 
 
 class Answerer(StrEnum):
-    """Who answers at an address."""
+    """The kind of server that answers at an address."""
 
     TURNLANE = "turnlane"
     OTHER = "other"
@@ -50,6 +48,10 @@ def answerer_at(url: str) -> Answerer:
 
 
 def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
+    from http.client import HTTPException  # slow to import, as is what speaks HTTP here
+
+    from proxy.upstream.blocking import get
+
     host = _REACHED_AT.get(host, host)
     named = f"[{host}]" if ":" in host else host
     try:
@@ -68,11 +70,8 @@ def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
 
 def running_url(home: Path) -> str | None:
     """Return the base URL of the turnlane that holds `home`; None if none runs or says it."""
-    try:
-        url = ask(home, {"command": "url"}, LOOK_SECONDS).get("url")
-    except (NotRunning, ConfigError):
-        return None
-    return url if isinstance(url, str) else None
+    answer = ask_if_running(home, ShowUrl())
+    return None if answer is None else answer.url
 
 
 def port_of(url: str | None) -> int:

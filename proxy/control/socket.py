@@ -6,12 +6,12 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import trio
 
-from proxy.responses.rawjson import UNREADABLE
+from proxy.control.commands import Command, read_command
+from proxy.errors import CommandFailed
 from proxy.server.stream import next_stream
 
 logger = logging.getLogger(__name__)
@@ -24,12 +24,12 @@ COMMAND_SECONDS = 5.0
 WORK_SECONDS = 60.0
 """Some commands ask a provider; each has a deadline of its own below this one."""
 
-Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Handle = Callable[[Command], Awaitable[object]]
 
 
 async def serve_control(
     control: str,
-    answer: Answer,
+    answer: Handle,
     peers: trio.Nursery,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -46,9 +46,10 @@ async def serve_control(
 
 @contextmanager
 def bind_unix(name: str) -> Iterator[trio.socket.SocketType]:
-    """A socket for this user's own processes, gone at the end. The caller holds the lock."""
+    """Bind a socket for this user's own processes, removed at the end. The caller holds the
+    lock."""
     path = Path(name)
-    path.unlink(missing_ok=True)  # left behind by a process that was killed
+    path.unlink(missing_ok=True)  # left by a process that was killed
     plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -64,8 +65,8 @@ def bind_unix(name: str) -> Iterator[trio.socket.SocketType]:
         path.unlink(missing_ok=True)
 
 
-async def _converse(peer: trio.SocketStream, answer: Answer, places: trio.Semaphore) -> None:
-    """Commands and answers are short: a slow peer is given up soon."""
+async def _converse(peer: trio.SocketStream, answer: Handle, places: trio.Semaphore) -> None:
+    """Answer one command. Commands and answers are short, so a slow peer is given up soon."""
     try:
         with suppress(trio.BrokenResourceError):
             if line := await _command(peer):
@@ -78,7 +79,7 @@ async def _converse(peer: trio.SocketStream, answer: Answer, places: trio.Semaph
 
 
 async def _command(peer: trio.SocketStream) -> bytes:
-    """One line; nothing from a peer that leaves or is too slow."""
+    """Read one line; nothing from a peer that leaves or is too slow."""
     line = b""
     with trio.move_on_after(COMMAND_SECONDS):
         while not line.endswith(b"\n") and len(line) < COMMAND_BYTES:
@@ -89,16 +90,14 @@ async def _command(peer: trio.SocketStream) -> bytes:
     return b""
 
 
-async def answered(line: bytes, answer: Answer) -> bytes:
-    """The line that a command is answered with, whatever becomes of it."""
-    try:
-        command = msgspec.json.decode(line, type=dict[str, Any])
-    except UNREADABLE as error:
-        return msgspec.json.encode({"error": f"not a command: {error}"})
+async def answered(line: bytes, answer: Handle) -> bytes:
+    """Return the line that a command is answered with, whatever becomes of it."""
     try:
         with trio.move_on_after(WORK_SECONDS):
-            return msgspec.json.encode(await answer(command))
+            return msgspec.json.encode(await answer(read_command(line)))
         return msgspec.json.encode({"error": f"it took longer than {WORK_SECONDS:g} s"})
+    except CommandFailed as error:
+        return msgspec.json.encode({"error": str(error)})
     except Exception as error:  # a bug in one command ends neither the others nor any turn
         logger.exception("a command failed")
         return msgspec.json.encode({"error": f"turnlane failed on this command: {error}"})

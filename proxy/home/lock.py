@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -11,6 +11,14 @@ from proxy.files import LOCK_TRIES, lock_file, lock_holder, try_lock
 
 LOCK_NAME = "lock"
 CONTROL_NAME = "control.sock"
+
+
+def home_of(environment: Mapping[str, str]) -> Path:
+    """Return TURNLANE_HOME, else `turnlane` below XDG_DATA_HOME, else below ~/.local/share."""
+    if named := environment.get("TURNLANE_HOME"):
+        return Path(named).expanduser()
+    data = environment.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "turnlane"
 
 
 @contextmanager

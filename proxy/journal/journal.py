@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from lifecycle import Ask, RootId
-from proxy.database import Database, Statement
+from proxy.database import Database
+from proxy.database_file import Statement
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.store import newest_of, prepare, statements
 from proxy.journal.summary import HOUR_SECONDS, MOST_RECORDS

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxy.accounts.route import Move
-from proxy.database import DATABASE_NAME, Database, Row, Statement, naming, read
+from proxy.database_file import DATABASE_NAME, Row, Statement, naming, read
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
+
+if TYPE_CHECKING:  # it needs trio
+    from proxy.database import Database
 
 MOST_ROWS: Final = 200_000
 """About 50 MB; a heavy user makes some thousand turns a day."""
@@ -36,7 +39,7 @@ _AFTER: Final = f"SELECT id, {_NAMED} FROM turns WHERE id > ? ORDER BY id LIMIT 
 Numbered = tuple[int, TurnRecord]
 
 
-def prepare(database: Database, wall: float) -> None:
+def prepare(database: "Database", wall: float) -> None:
     """Make the table if it is missing, and drop the oldest records if they are too old. Raises
     ConfigError."""
     with naming(database.path):
@@ -57,7 +60,7 @@ def _forget_old(wall: float) -> Statement:
     return _FORGET_OLD, [(PAGE_ROWS, wall - MOST_DAYS * _DAY_SECONDS)]
 
 
-def newest_of(database: Database, count: int) -> list[TurnRecord]:
+def newest_of(database: "Database", count: int) -> list[TurnRecord]:
     """Return the last `count` records, oldest first. Raises ConfigError."""
     with naming(database.path):
         return [record for _, record in map(_numbered, database.query(_NEWEST, (count,)))]

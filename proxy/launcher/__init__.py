@@ -6,6 +6,16 @@ inside it import each other by these short names. Only the program (`turnlane` o
 `python -m turnlane`) uses them: it puts the folder that holds them first on its own `sys.path`.
 """
 
-from importlib.metadata import version
+from typing import TYPE_CHECKING
 
-__version__ = version("turnlane")
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Look the version up when it is asked for (PEP 562), which takes a while."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("turnlane")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -21,8 +21,7 @@ from proxy.codex.place import Environment
 from proxy.codex.saved import read_note
 from proxy.codex.while_serving import stay_connected
 from proxy.config.load import Config
-from proxy.control.checkup import watch_accounts
-from proxy.control.commands import answer
+from proxy.control.handler import handler_of
 from proxy.control.socket import serve_control
 from proxy.errors import RoutingError
 from proxy.process.activation import Launch
@@ -92,10 +91,10 @@ async def _own(
     codex_of_next = ""
     here = url(ownership.listening)
     async with trio.open_nursery() as owning:
-        commands = partial(_answer, runtime, here)
-        await owning.start(serve_control, ownership.control, commands, owning)
+        commands = handler_of(runtime, here)
+        await owning.start(serve_control, ownership.control, commands.answer, owning)
         owning.start_soon(server.accept, trio.SocketListener(ownership.listening), service)
-        owning.start_soon(watch_accounts, runtime)
+        owning.start_soon(commands.checkups.watch)
         if codex is not None:
             owning.start_soon(stay_connected, codex, here, runtime.admission)
         if ownership.managed:
@@ -109,14 +108,6 @@ async def _own(
     if following is not None:
         with following:
             await _follow(runtime, following)
-
-
-async def _answer(runtime: Runtime, here: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """Answer a command. Only the listening process knows its URL, and a flag may have set the
-    upstream's."""
-    if asked.get("command") == "url":
-        return {"url": here, "upstream": runtime.config.upstream.url}
-    return await answer(runtime, asked)
 
 
 async def _leave_at_drain(runtime: Runtime, owning: trio.CancelScope) -> None:

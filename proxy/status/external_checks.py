@@ -1,19 +1,24 @@
 """Checks of what is around turnlane: other turnlanes, Codex, accounts, upstreams, the clock."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
 from typing import Any, Final
 
 from proxy.codex.adoption import State
 from proxy.codex.connect import with_leftover
 from proxy.codex.destination import Destination
-from proxy.codex.evidence import CONFIG_NAME, codex_home, read_codex
 from proxy.codex.files import Disk
+from proxy.codex.reading import CONFIG_NAME, codex_home, read_codex
 from proxy.codex.saved import read_note
 from proxy.errors import ConfigError, RoutingError
 from proxy.status.finding import (
     CheckContext,
     Finding,
     Level,
+    Reached,
     editing,
     good,
     specs_of,
@@ -21,10 +26,12 @@ from proxy.status.finding import (
     wrong,
 )
 from proxy.status.overview import Overview
+from proxy.upstream.blocking import get
 from proxy.upstream.url import upstream_url
 
 CLOCK_SECONDS: Final = 60.0
 """A clock further off than this expires tokens too early or too late."""
+REACH_SECONDS: Final = 5.0
 
 
 def outside(patient: CheckContext) -> Iterator[Finding]:
@@ -162,3 +169,25 @@ def _urls(patient: CheckContext) -> list[str]:
     urls = [upstream_url(spec.url, common, chatgpt=spec.kind == "chatgpt") for spec in specs]
     clients_own = [upstream_url(None, common, chatgpt=chatgpt) for chatgpt in (False, True)]
     return list(dict.fromkeys(urls or clients_own))
+
+
+def reach(url: str, wall: Callable[[], float] = time.time) -> Reached:
+    """Send one request without a credential. Any answer counts, a refusal too."""
+    try:
+        answer = get(url, REACH_SECONDS)
+    except (OSError, HTTPException, ValueError) as error:
+        return Reached(problem=str(error) or type(error).__name__)
+    return Reached(
+        seconds=answer.seconds,
+        clock_off_seconds=_clock_off(answer.headers["date"], wall()),
+    )
+
+
+def _clock_off(date: str | None, now: float) -> float | None:
+    if date is None:
+        return None
+    try:
+        said = parsedate_to_datetime(date)
+        return now - (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

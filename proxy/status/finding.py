@@ -1,4 +1,4 @@
-"""Findings of the doctor, and the patient: what each check is given and what it says."""
+"""What each check of the doctor is given, and what it says."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from proxy.config.load import Config
 from proxy.errors import ConfigError
 from proxy.status.overview import Overview
 from proxy.status.processes import Listener, Neighbour
-from proxy.status.reachability import Reached
 
 
 class Level(StrEnum):
@@ -22,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found. `mend` is a command, or what to do."""
+    """The result of one check. `mend` is a command, or what to do."""
 
     about: str
     level: Level = Level.GOOD
@@ -31,9 +30,19 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """`clock_off_seconds`: how far this machine's clock is ahead of the upstream's, if it sent a
+    `Date` header."""
+
+    problem: str | None = None
+    seconds: float = 0.0
+    clock_off_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckContext:
-    """What is looked at, and how. `config` is the problem with it, if it cannot be used; `file` is
-    where it stands, if it is in one."""
+    """The things that checks look at, and how. `config` is the problem with the configuration, if
+    it cannot be used; `file` is the file that it is read from, if there is one."""
 
     home: Path
     file: Path | None
@@ -59,14 +68,14 @@ def wrong(about: str, said: str, mend: str | None = None) -> Finding:
 
 
 def editing(file: Path) -> str:
-    """What to do about a file whose content is wrong: no editor helps with what is no file."""
+    """Say what to do about a file whose content is wrong, or about what is not a file at all."""
     if file.is_file():
         return f"$EDITOR {file}"
     return f"look at it first: ls -ld {file}"
 
 
 def specs_of(patient: CheckContext) -> dict[str, AccountSpec]:
-    """Every account that is described, by command or in the configuration."""
+    """Return every account that is described, by command or in the configuration."""
     try:
         known = {str(name): spec for name, spec in AccountRegistry(patient.home).all().items()}
     except ConfigError:

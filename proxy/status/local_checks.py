@@ -11,7 +11,7 @@ from typing import Final
 from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME
 from proxy.accounts.spec import AccountSpec
 from proxy.codex.saved import NOTE_NAME
-from proxy.database import DATABASE_NAME
+from proxy.database_file import DATABASE_NAME
 from proxy.errors import ConfigError
 from proxy.home.lock import LOCK_NAME
 from proxy.keys import KEYS_NAME

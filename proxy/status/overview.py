@@ -1,4 +1,4 @@
-"""Overview: what `turnlane status` knows, gathered from the process, the journal and Codex.
+"""The overview that `turnlane status` shows, gathered from the process, the journal and Codex.
 
 Whether a turnlane runs is asked, never read from a file: the one that holds the home answers on
 its control socket, and what listens on its port says that it is a turnlane. Nothing changes a file.
@@ -7,19 +7,22 @@ its control socket, and what listens on its port says that it is a turnlane. Not
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from proxy.codex.adoption import Adoption
+from proxy.codex.adoption import Adoption, adoption
 from proxy.codex.destination import Asks, Course, course, look_at
-from proxy.codex.evidence import adoption, codex_home
 from proxy.codex.files import Disk
-from proxy.codex.processes import Walk
-from proxy.control.client import LOOK_SECONDS, NotRunning, ask
-from proxy.control.history import past_of, past_on_disk
+from proxy.codex.reading import codex_home
+from proxy.control.client import ask_if_running
+from proxy.control.commands import ShowStatus, ShowUrl
 from proxy.control.identity import answerer_at, problem_with
+from proxy.control.offline import past_of, past_on_disk
 from proxy.errors import ConfigError
 from proxy.home.lock import holder
 from proxy.journal.summary import LastHour, Past
+
+if TYPE_CHECKING:
+    from proxy.codex.processes import Walk
 
 REFUSALS_SHOWN: Final = 5
 
@@ -50,25 +53,25 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """How the world is looked at; a test looks at another one."""
+    """The ways to look at the world; a test looks at another one."""
 
     environment: Mapping[str, str]
     wall: Callable[[], float]
     probe: Callable[[str], str | None] = problem_with
     asks: Asks = answerer_at
     hindrance: Callable[[], str | None] = lambda: None
-    walk: Walk | None = None
+    walk: "Walk | None" = None
 
 
 def overview(home: Path, eyes: Sources) -> Overview:
-    """Raises nothing: what cannot be seen is said to be so."""
+    """Gather the overview. Raises nothing: it says what cannot be seen."""
     now = eyes.wall()
-    running = _asked(home, "status")
+    running = ask_if_running(home, ShowStatus())
     if running is not None and running.get("service") != "turnlane":
         running = None
     held_by = holder(home) if running is None else None
-    place = {} if running is None else _asked(home, "url") or {}
-    url = place.get("url")
+    place = None if running is None else ask_if_running(home, ShowUrl())
+    url = None if place is None else place.url
     try:
         past = past_on_disk(home, now) if running is None else past_of(home, now)
         journal_problem = None
@@ -87,7 +90,7 @@ def overview(home: Path, eyes: Sources) -> Overview:
         home=home,
         now=now,
         url=url,
-        upstream=place.get("upstream"),
+        upstream=None if place is None else place.upstream,
         running=running,
         held_by=held_by,
         problem=_problem(home, running, held_by, url, eyes),
@@ -117,16 +120,9 @@ def as_json(seen: Overview) -> dict[str, Any]:
 
 
 def routed(found: Course, *, serving: bool) -> dict[str, Any]:
-    """What a program is told besides the adoption: who has read a configuration says nothing about
-    whether it works."""
+    """Return what a program is told besides the adoption, which does not say whether a
+    configuration works."""
     return {"way": found.way, "answered": found.answered, "serving": serving}
-
-
-def _asked(home: Path, command: str) -> dict[str, Any] | None:
-    try:
-        return ask(home, {"command": command}, LOOK_SECONDS)
-    except (NotRunning, ConfigError):
-        return None
 
 
 def _problem(

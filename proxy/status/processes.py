@@ -1,21 +1,25 @@
-"""Neighbours: who else is there: what listens on a port, and other turnlanes of this user."""
+"""What else runs here: what listens on a port, and other turnlanes of this user.
+
+psutil, which is slow to import, is needed only where something has the port, and by the doctor.
+"""
 
 import errno
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import psutil
+from typing import TYPE_CHECKING, Any
 
 from proxy.control.identity import problem_at
+
+if TYPE_CHECKING:
+    import psutil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who has a port; `pid` is None where that cannot be seen. Or the `problem` with an address
-    that nobody can listen on."""
+    """The program that has a port; `pid` is None where that cannot be seen. Or the `problem` with
+    an address on which no program can listen."""
 
     pid: int | None = None
     name: str | None = None
@@ -28,7 +32,7 @@ class Listener:
 
     @property
     def named(self) -> str:
-        """For a sentence: `, pid 7 (python3)`."""
+        """The end of a clause: `, pid 7 (python3)`."""
         if self.pid is None:
             return ""
         return f", pid {self.pid}" + (f" ({self.name})" if self.name else "")
@@ -56,11 +60,11 @@ Connections = Callable[[str], Iterable[Any]]
 def listener_at(
     host: str,
     port: int,
-    connections: Connections = psutil.net_connections,
+    connections: Connections | None = None,
     hung: str | None = None,
 ) -> Listener | None:
-    """Who keeps turnlane from listening there, seen by trying; None when nobody does. The pid
-    `hung` did not answer and is not asked again."""
+    """Return what keeps turnlane from listening there, seen by trying; None when nothing does. The
+    pid `hung` did not answer and is not asked again. `connections` as `psutil.net_connections`."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -70,30 +74,35 @@ def listener_at(
                 return Listener(problem=error.strerror or str(error))
         else:
             return None
-    pid = _pid_at(port, connections)
+    pid, name = _at(port, connections)
     answers = str(pid) != hung and problem_at(port, host) is None
-    return Listener(pid=pid, name=_name(pid), turnlane=answers)
+    return Listener(pid=pid, name=name, turnlane=answers)
 
 
 def neighbours(
-    processes: Callable[[], Iterator[Any]] = psutil.process_iter,
+    processes: Callable[[], Iterator[Any]] | None = None,
 ) -> list[Neighbour] | None:
-    """Other processes of this user that run `turnlane serve`; None if they cannot be listed."""
+    """Find other processes of this user that run `turnlane serve`; None if they cannot be listed.
+    `processes` as `psutil.process_iter`."""
+    import psutil
+
     found = []
     try:
-        for process in processes():
+        for process in (processes or psutil.process_iter)():
             try:
                 words = process.cmdline() if process.uids().real == os.getuid() else []
                 if is_serving(words):
                     found.append(_neighbour(process, words))
             except psutil.Error:
-                continue  # it has ended, or is nobody's business
+                continue  # it has ended, or may not be looked into
     except (psutil.Error, OSError):
         return None
     return [each for each in found if each.pid != os.getpid()]
 
 
-def _neighbour(process: psutil.Process, words: list[str]) -> Neighbour:
+def _neighbour(process: "psutil.Process", words: list[str]) -> Neighbour:
+    import psutil
+
     try:
         home = process.environ().get("TURNLANE_HOME")
     except (psutil.Error, OSError):
@@ -116,17 +125,16 @@ def is_serving(words: list[str]) -> bool:
     return False
 
 
-def _pid_at(port: int, connections: Connections) -> int | None:
+def _at(port: int, connections: Connections | None) -> tuple[int | None, str | None]:
+    """Return the pid and the name of what listens on a port, as far as they can be seen."""
+    import psutil
+
+    pid: int | None = None
     try:
-        listening = (x for x in connections("tcp") if x.status == psutil.CONN_LISTEN)
-        pids: list[int | None] = [x.pid for x in listening if x.laddr and x.laddr.port == port]
+        for each in (connections or psutil.net_connections)("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port:
+                pid = each.pid
+                break
+        return pid, None if pid is None else psutil.Process(pid).name()
     except (psutil.Error, OSError):
-        return None
-    return pids[0] if pids else None
-
-
-def _name(pid: int | None) -> str | None:
-    try:
-        return None if pid is None else psutil.Process(pid).name()
-    except psutil.Error:
-        return None
+        return pid, None

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from proxy.codex.adoption import Adoption, State
-from proxy.codex.evidence import adoption
+from proxy.codex.adoption import Adoption, State, adoption
 from proxy.codex.files import Disk
 from proxy.codex.saved import read_note
 from tests.codex.appserver import start_app_server

@@ -11,15 +11,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from proxy.database import (
-    DATABASE_NAME,
-    GAP_SECONDS,
-    Database,
-    Row,
-    Statement,
-    open_database,
-    read,
-)
+from proxy.database import GAP_SECONDS, Database, open_database
+from proxy.database_file import DATABASE_NAME, Row, Statement, read
 from proxy.errors import ConfigError
 from tests.testkit.home import SlowDatabase, writing
 

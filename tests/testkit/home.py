@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from proxy.accounts.persistence import Remembered, Scribe, remember
-from proxy.database import Database, Statement, open_database
+from proxy.database import Database, open_database
+from proxy.database_file import Statement
 from proxy.journal.record import TurnRecord
 from proxy.journal.store import prepare, statements
 from tests.testkit.runtime import WALL

@@ -21,7 +21,8 @@ from proxy.accounts.persistence import OLD_NAME, PATIENCE_SECONDS, Scribe, remem
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.route import Binding, RoutingSettings
 from proxy.accounts.view import ANY, AccountId, Cooldown, Family, Window
-from proxy.database import DATABASE_NAME, open_database
+from proxy.database import open_database
+from proxy.database_file import DATABASE_NAME
 from proxy.errors import ConfigError
 from proxy.journal.store import newest
 from tests.testkit.accounts import FakeCredential, account

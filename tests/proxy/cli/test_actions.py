@@ -16,14 +16,14 @@ from proxy.accounts.route import Move
 from proxy.cli.actions import show_log
 from proxy.cli.main import app
 from proxy.config.load import load
-from proxy.database import DATABASE_NAME
+from proxy.database_file import DATABASE_NAME
 from proxy.home.lock import locked
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.responses.events import TokenUsage
 from proxy.runtime import Runtime
-from tests.proxy.control.test_commands import listening
+from tests.proxy.control.test_offline import listening
 from tests.testkit.home import journal, keep
 
 SECONDS = 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.check import check, settle
+from proxy.cli.check import check_config, salvage
 
 WRONG = """
 [server]
@@ -38,7 +38,7 @@ def environment(file: Path, **more: str) -> dict[str, str]:
 
 def test_every_key_that_is_wrong_is_named(file: Path) -> None:
     file.write_text(WRONG)
-    config, problems = settle(file, environment(file))
+    config, problems = salvage(file, environment(file))
 
     assert config is not None
     assert {problem.key for problem in problems} == {
@@ -50,19 +50,19 @@ def test_every_key_that_is_wrong_is_named(file: Path) -> None:
 
 def test_what_is_wrong_in_the_environment_hides_nothing_of_the_file(file: Path) -> None:
     file.write_text('[upstream]\nurl = "ftp://x"\n[server]\nport = 70000\n')
-    _, problems = settle(file, environment(file, TURNLANE_UPSTREAM="gopher://y"))
+    _, problems = salvage(file, environment(file, TURNLANE_UPSTREAM="gopher://y"))
 
     assert [problem.key for problem in problems] == ["server.port", "upstream.url", "upstream.url"]
     assert _rest(file) == ["server.port", "upstream.url"]
 
 
 def _rest(file: Path) -> list[str]:
-    return [problem.key for problem in settle(file, environment(file))[1]]
+    return [problem.key for problem in salvage(file, environment(file))[1]]
 
 
 def test_numbers_that_do_not_go_together_are_said_once(file: Path) -> None:
     file.write_text("[lanes]\nlimit = 2\nkept = 4\n[server]\nport = 70000\n")
-    _, problems = settle(file, environment(file))
+    _, problems = salvage(file, environment(file))
 
     assert problems[0].key.startswith("lanes.")
     assert len({problem.key for problem in problems}) == len(problems)
@@ -74,7 +74,7 @@ def test_a_file_that_is_none_is_the_one_problem(
 ) -> None:
     if content is not None:
         file.write_text(content)
-    code = check(file, environment(file))
+    code = check_config(file, environment(file))
 
     assert code == 2
     assert capsys.readouterr().err.startswith(f"turnlane: {file}: ")
@@ -84,7 +84,7 @@ def test_a_good_one_is_named_with_where_it_leads(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file.write_text("[server]\nport = 7\n")
-    codes = (check(file, environment(file)), check(None, environment(file)))
+    codes = (check_config(file, environment(file)), check_config(None, environment(file)))
     with_file, without = capsys.readouterr().out.splitlines()
 
     assert codes == (0, 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.hints import advice, called
+from proxy.cli.codex import called, hint_of_codex
 from proxy.codex.files import Disk
 from proxy.codex.saved import Note, keep_note
 from proxy.keys import KeyRing
@@ -38,7 +38,7 @@ def note(value: str) -> Note:
 def test_the_file_is_the_one_that_codex_reads(
     environment: dict[str, str], named: str, tmp_path: Path
 ) -> None:
-    said = advice(URL, tmp_path, environment, ".venv/bin/turnlane")
+    said = hint_of_codex(URL, tmp_path, environment, ".venv/bin/turnlane")
 
     assert "`.venv/bin/turnlane codex on`" in said
     assert named in said
@@ -57,7 +57,7 @@ def test_the_file_is_the_one_that_codex_reads(
 def test_the_command_is_advised_where_what_it_writes_is_heard(
     url: str, line: str, command: bool, tmp_path: Path
 ) -> None:
-    said = advice(url, tmp_path, USER, "turnlane")
+    said = hint_of_codex(url, tmp_path, USER, "turnlane")
 
     assert f'"{line}"' in said
     assert ("codex on" in said) is command
@@ -68,7 +68,7 @@ def test_a_codex_that_points_here_is_not_to_be_connected(
     value: str, connected: bool, tmp_path: Path
 ) -> None:
     keep_note(Disk(), tmp_path, note(value))
-    said = advice(URL, tmp_path, USER, "turnlane")
+    said = hint_of_codex(URL, tmp_path, USER, "turnlane")
 
     assert ("Codex is connected" in said) is connected
     assert ("To connect Codex" in said) is not connected
@@ -76,7 +76,7 @@ def test_a_codex_that_points_here_is_not_to_be_connected(
 
 def test_with_keys_the_provider_is_shown_by_a_command(tmp_path: Path) -> None:
     KeyRing(tmp_path).add("desk")
-    said = advice(URL, tmp_path, USER, "turnlane")
+    said = hint_of_codex(URL, tmp_path, USER, "turnlane")
 
     assert "`turnlane codex show`" in said
     assert "openai_base_url" not in said

@@ -1,14 +1,37 @@
-"""What evidence says about adoption, and which evidence outranks which."""
+"""What evidence says about adoption, and which evidence outranks which.
+
+Then from two homes and a list of processes to a state; looking changes nothing.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from proxy.codex.adoption import Adoption, CodexProcess, CodexRoute, Evidence, State, judge
+from proxy.codex.adoption import (
+    Adoption,
+    CodexProcess,
+    CodexRoute,
+    Evidence,
+    State,
+    adoption,
+    judge_adoption,
+    last_turn,
+)
+from proxy.codex.files import Disk
+from proxy.codex.reading import codex_home, read_codex
+from proxy.codex.saved import NOTE_NAME
+from proxy.codex.toml_edit import KEY
+from proxy.database_file import DATABASE_NAME
+from proxy.journal.record import Outcome, Transport, TurnRecord
+from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
+from tests.proxy.codex.test_processes import FakeProcess
+from tests.testkit.home import journal
 
 SINCE = 1000.5
 OURS = CodexRoute(ours=True, since=SINCE)
@@ -24,7 +47,7 @@ def judged(
     last_turn: float | None = None,
     now: float = 2000.0,
 ) -> Adoption:
-    return judge(
+    return judge_adoption(
         Evidence(routing=routing, clients=clients, walked=walked, last_turn=last_turn, now=now)
     )
 
@@ -117,7 +140,7 @@ def test_adopted_needs_every_client_to_be_known_and_young(given_evidence: Eviden
         for client in given_evidence.clients
     )
 
-    if judge(given_evidence).state is State.ADOPTED:
+    if judge_adoption(given_evidence).state is State.ADOPTED:
         assert given_evidence.routing.ours is True
         assert given_evidence.walked
         assert since is not None
@@ -130,8 +153,8 @@ def test_one_client_more_never_makes_it_look_better(
 ) -> None:
     """Except that the first one turns a weak inference into a sound one: the same state."""
     order = [State.ADOPTED, State.UNKNOWN, State.PENDING]
-    before = judge(given_evidence)
-    after = judge(replace(given_evidence, clients=(*given_evidence.clients, client)))
+    before = judge_adoption(given_evidence)
+    after = judge_adoption(replace(given_evidence, clients=(*given_evidence.clients, client)))
 
     if before.state in order:
         assert order.index(after.state) >= order.index(before.state)
@@ -141,7 +164,7 @@ def test_one_client_more_never_makes_it_look_better(
 
 @given(evidence)
 def test_a_failed_walk_is_never_adopted(given_evidence: Evidence) -> None:
-    found = judge(replace(given_evidence, walked=False))
+    found = judge_adoption(replace(given_evidence, walked=False))
 
     assert found.state is not State.ADOPTED
 
@@ -153,14 +176,234 @@ def test_a_turn_after_the_routing_outranks_every_process(
     since = given_evidence.routing.since
     assume(given_evidence.routing.ours and since is not None and since <= given_evidence.now)
     assert since is not None
-    found = judge(replace(given_evidence, last_turn=since + later))
+    found = judge_adoption(replace(given_evidence, last_turn=since + later))
 
     assert found.state is State.SEEN
-    assert found.stale == judge(replace(given_evidence, last_turn=None)).stale
+    assert found.stale == judge_adoption(replace(given_evidence, last_turn=None)).stale
 
 
 @given(evidence)
 def test_where_codex_goes_elsewhere_no_process_matters(given_evidence: Evidence) -> None:
     elsewhere = replace(given_evidence, routing=CodexRoute(ours=False))
 
-    assert judge(elsewhere) == judge(replace(elsewhere, clients=(), walked=True, last_turn=None))
+    assert judge_adoption(elsewhere) == judge_adoption(
+        replace(elsewhere, clients=(), walked=True, last_turn=None)
+    )
+
+
+# From homes and processes.
+
+BASE = URL.removesuffix("/v1")
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Homes:
+    homes = Homes(tmp_path)
+    homes.codex.mkdir()
+    return homes
+
+
+def gathered(
+    homes: Homes,
+    *processes: FakeProcess,
+    url: str | None = None,
+    last_turn: float | None = None,
+    now: float = WALL + 100,
+) -> Adoption:
+    environment = {"CODEX_HOME": str(homes.codex)}
+    return adoption(homes.home, environment, now, last_turn, url=url, walk=lambda: processes)
+
+
+def client(homes: Homes, started: float) -> FakeProcess:
+    return FakeProcess(
+        ["codex", "app-server"],
+        environment={"CODEX_HOME": str(homes.codex)},
+        user=os.getuid(),
+        started=started,
+    )
+
+
+def test_codex_home_is_where_codex_looks_for_it() -> None:
+    assert codex_home({"HOME": "/home/user"}) == Path("/home/user/.codex")
+    assert codex_home({"HOME": "/home/user", "CODEX_HOME": ""}) == Path("/home/user/.codex")
+    assert codex_home({"CODEX_HOME": "/x/../y"}) == Path("/y")
+    assert codex_home({}) == Path.home() / ".codex"
+
+
+@pytest.mark.parametrize(
+    ("started", "state"),
+    [(WALL - 1, State.PENDING), (WALL, State.ADOPTED), (WALL + 1, State.ADOPTED)],
+)
+def test_a_client_is_compared_with_the_time_of_the_writing(
+    started: float, state: State, homes: Homes
+) -> None:
+    homes.on()
+    found = gathered(homes, client(homes, started))
+
+    assert found.state is state
+    assert [stale.pid for stale in found.stale] == ([7] if state is State.PENDING else [])
+
+
+def test_a_client_of_another_home_does_not_count(homes: Homes) -> None:
+    homes.on()
+    other = client(Homes(homes.root / "other"), WALL - 1)
+
+    assert gathered(homes, other).weak
+
+
+def test_a_home_reached_through_a_link_is_the_same_home(homes: Homes) -> None:
+    homes.on()
+    link = homes.root / "link"
+    link.symlink_to(homes.codex)
+    old = client(homes, WALL - 1)
+    old.environment["CODEX_HOME"] = str(link)
+
+    assert gathered(homes, old).state is State.PENDING
+
+
+def test_a_turn_after_the_writing_is_seen(homes: Homes) -> None:
+    homes.on()
+    found = gathered(homes, client(homes, WALL - 1), last_turn=WALL + 1)
+
+    assert (found.state, len(found.stale)) == (State.SEEN, 1)
+
+
+def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes) -> None:
+    turn = TurnRecord(
+        wall=WALL,
+        principal="local",
+        transport=Transport.HTTP,
+        outcome=Outcome.COMPLETED,
+        lane="a" * 32,
+    )
+    homes.home.mkdir()
+    later = (
+        replace(turn, wall=WALL + 20, total_ms=15_000.0),
+        replace(turn, wall=WALL + 30, lane=None),
+        replace(turn, wall=WALL + 40, outcome=Outcome.REFUSED, refusal="draining"),
+    )
+    with journal(homes.home, turn, *later):
+        pass
+
+    assert last_turn(homes.home, WALL) == WALL + 5
+
+
+def test_without_a_journal_there_is_no_last_turn(homes: Homes) -> None:
+    missing = last_turn(homes.home, WALL)
+    homes.home.mkdir()
+    (homes.home / DATABASE_NAME).write_bytes(b"nonsense" * 99)
+
+    assert (missing, last_turn(homes.home, WALL)) == (None, None)
+
+
+def test_codex_that_goes_to_its_provider_is_none_of_ours(homes: Homes) -> None:
+    homes.on()
+    homes.off()
+
+    assert gathered(homes, client(homes, WALL - 1)).state is State.NOT_APPLICABLE
+
+
+def test_codex_that_goes_to_another_port_than_the_one_that_runs_is_none_of_ours(
+    homes: Homes,
+) -> None:
+    homes.on()
+
+    assert gathered(homes, url=BASE).state is State.ADOPTED
+    assert gathered(homes, url=OTHER_URL.removesuffix("/v1")).state is State.NOT_APPLICABLE
+
+
+def test_a_provider_of_its_own_hides_the_root_key(homes: Homes) -> None:
+    homes.on()
+    text = homes.config.read_text()
+    homes.config.write_text(f'{text}model_provider = "x"\n')
+
+    assert gathered(homes).state is State.NOT_APPLICABLE
+
+
+def test_a_line_written_by_hand_counts_from_the_last_change_of_the_file(homes: Homes) -> None:
+    homes.config.write_text(f'{KEY} = "{URL}"\n')
+    os.utime(homes.config, (WALL, WALL))
+
+    assert gathered(homes, client(homes, WALL), url=BASE).state is State.ADOPTED
+    assert gathered(homes, client(homes, WALL - 1), url=BASE).state is State.UNKNOWN
+    assert gathered(homes, client(homes, WALL), last_turn=WALL + 1, url=BASE).state is State.SEEN
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [(URL, State.UNKNOWN), ("https://example.invalid/v1", State.NOT_APPLICABLE)],
+)
+def test_without_a_note_only_an_address_of_this_machine_may_be_ours(
+    value: str, state: State, homes: Homes
+) -> None:
+    homes.config.write_text(f'{KEY} = "{value}"\n')
+
+    assert gathered(homes).state is state
+
+
+def test_a_note_about_another_home_says_nothing_about_this_one(homes: Homes) -> None:
+    homes.on()
+    other = homes.root / "other"
+    other.mkdir()
+    (other / "config.toml").write_bytes(homes.config.read_bytes())
+    found = adoption(homes.home, {"CODEX_HOME": str(other)}, WALL, None, walk=list)
+
+    assert found.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize("broken", ["config", "note", "directory"])
+def test_what_cannot_be_read_is_unknown_and_is_left_so(broken: str, homes: Homes) -> None:
+    homes.on()
+    if broken == "directory":
+        homes.config.unlink()
+        homes.config.mkdir()
+    else:
+        (homes.config if broken == "config" else homes.home / NOTE_NAME).write_bytes(b"{")
+    found = gathered(homes)
+
+    assert found.state is State.UNKNOWN
+    assert found.why != ""
+
+
+def test_a_writing_that_was_not_finished_counts_from_the_file(homes: Homes) -> None:
+    dry = FragileDisk()
+    Homes(homes.root / "dry").on(dry)
+    with pytest.raises(Killed):
+        homes.on(FragileDisk(last=dry.steps - 1))
+    os.utime(homes.config, (WALL + 50, WALL + 50))
+
+    assert gathered(homes, client(homes, WALL + 49)).state is State.UNKNOWN
+    assert gathered(homes, client(homes, WALL + 50)).state is State.ADOPTED
+
+
+def test_a_file_that_vanishes_between_two_looks_is_unknown(homes: Homes) -> None:
+    class Vanishing(Disk):
+        def read(self, path: Path) -> bytes | None:
+            return f'{KEY} = "{URL}"\n'.encode() if path == homes.config else super().read(path)
+
+    environment = {"CODEX_HOME": str(homes.codex)}
+    found = adoption(
+        homes.home, environment, WALL, None, url=BASE, files=Vanishing(), walk=lambda: ()
+    )
+
+    assert found.state is State.UNKNOWN
+
+
+def test_looking_changes_no_file(homes: Homes) -> None:
+    homes.on()
+    before = state_of(homes.root)
+    gathered(homes, client(homes, WALL - 1))
+    read_codex(Disk(), homes.codex)
+
+    assert state_of(homes.root) == before
+
+
+def test_looking_where_nothing_is_makes_nothing(tmp_path: Path) -> None:
+    homes = Homes(tmp_path)
+
+    assert gathered(homes).state is State.NOT_APPLICABLE
+    assert list(tmp_path.iterdir()) == []
+
+
+def state_of(root: Path) -> dict[str, tuple[int, int]]:
+    return {str(x): (x.stat().st_mtime_ns, x.stat().st_ino) for x in root.rglob("*")}

@@ -13,9 +13,10 @@ import pytest
 from lifecycle import Limits, Overlap, WorkflowLimits
 from proxy.accounts.opening import inspect_accounts
 from proxy.accounts.route import RoutingSettings
-from proxy.config.load import Config, home, load
+from proxy.config.load import Config, load
 from proxy.config.settings import ClientSettings, ServerSettings, UpstreamSettings
 from proxy.errors import ConfigError
+from proxy.home.lock import home_of
 
 SECTIONS: Mapping[str, type] = {
     "server": ServerSettings,
@@ -121,7 +122,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 
 def test_without_a_word_everything_has_its_default() -> None:
-    assert load(None, {}, {}) == Config(home=home({}))
+    assert load(None, {}, {}) == Config(home=home_of({}))
 
 
 def test_every_default_can_be_written_down() -> None:
@@ -380,7 +381,7 @@ def test_what_is_wrong_there_is_named_too(
 def test_the_home_is_where_it_is_said_to_be(
     environment: Mapping[str, str], directory: Path
 ) -> None:
-    assert home(environment) == directory
+    assert home_of(environment) == directory
     assert load(None, environment, {}).home == directory
 
 

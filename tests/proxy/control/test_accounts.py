@@ -1,18 +1,18 @@
-"""Manage: accounts are added, replaced, paused and removed, in the files and in the pool alike."""
+"""Accounts are added, replaced, paused and removed, in the files and in the pool alike."""
 
 import stat
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import AccountRequest
+from proxy.accounts.claim import AccountRequest, Claim
 from proxy.accounts.health import PersistedHealth
 from proxy.accounts.opening import ManagedAccounts
 from proxy.accounts.persistence import remember, statements
@@ -24,10 +24,13 @@ from proxy.accounts.view import AccountId, Standing
 from proxy.control.accounts import about_accounts
 from proxy.database import open_database
 from proxy.errors import ConfigError
+from proxy.ingress.identity import Identity
+from proxy.keys import KeyRing
 from tests.proxy.accounts.kit import access, document, identity, write
+from tests.proxy.control.wire import done
 from tests.testkit.accounts import account
 from tests.testkit.home import remembered
-from tests.testkit.runtime import WALL, opener
+from tests.testkit.runtime import NO_KEYS, WALL, opener
 
 KEY = "sk-secret-one"
 OTHER = "sk-secret-other"
@@ -47,9 +50,11 @@ def managed(
 
 def ask(those: ManagedAccounts, command: str, **more: Any) -> dict[str, Any]:
     """As it is answered over the control socket."""
-    answer = msgspec.json.encode(about_accounts(those, {"command": f"accounts.{command}", **more}))
-    assert b"secret-" not in answer
-    return msgspec.json.decode(answer, type=dict[str, Any])
+    answer = done(
+        partial(about_accounts, those, NO_KEYS), {"command": f"accounts.{command}", **more}
+    )
+    assert "secret-" not in repr(answer)
+    return answer
 
 
 def add(
@@ -423,13 +428,6 @@ def test_what_config_toml_took_over_later_can_be_taken_out_of_the_book(home: Pat
     assert those.pool.get(WORK) is not None
 
 
-@pytest.mark.parametrize(
-    "asked", [{}, {"command": "accounts.fly"}, {"command": "accounts.pause", "name": 1}]
-)
-def test_an_unknown_command_is_said(asked: dict[str, Any], home: Path) -> None:
-    assert "unknown command" in about_accounts(managed(home), asked)["error"]
-
-
 # The registry.
 
 
@@ -448,3 +446,100 @@ def test_a_book_with_an_account_that_is_none_is_named(home: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         AccountRegistry(home)
     assert "secret-1" not in str(raised.value)
+
+
+# The preview: where the next turn of a thread would go, and nothing changes.
+
+NO_HOME = Path("no-such-home")
+
+
+def serve(those: ManagedAccounts, model: str, *, who: Identity) -> AccountId:
+    thread = who.ask(0).thread
+    assert thread is not None
+    with those.pool.claim(AccountRequest(thread=ThreadName(thread), model=model)) as claim:
+        assert isinstance(claim, Claim)
+        return claim.account.id
+
+
+def preview(those: ManagedAccounts, keys: KeyRing = NO_KEYS, **asked: Any) -> dict[str, Any]:
+    command = {"command": "accounts.preview", "thread": "t", **asked}
+    return done(partial(about_accounts, those, keys), command)
+
+
+def test_a_new_thread_would_begin_where_there_is_headroom(autojump_clock: MockClock) -> None:
+    those = managed(NO_HOME, account("hot", 70), account("cool", 20))
+    (route,) = preview(those, model="gpt-5")["routes"]
+
+    assert route == {
+        "model": "gpt-5",
+        "account": "cool",
+        "move": "new",
+        "reason": "strategy",
+        "why": "by `routing.strategy`",
+        "probe": False,
+        "score": 20,
+        "spent": False,
+        "retry_at": None,
+    }
+
+
+def test_a_preview_changes_nothing(autojump_clock: MockClock) -> None:
+    those = managed(NO_HOME, account("one"), account("other"))
+    before = those.pool.statistics()
+    first = preview(those, model="gpt-5")
+
+    assert [preview(those, model="gpt-5") for _ in range(3)] == [first] * 3
+    assert those.pool.statistics() == before
+
+
+def test_without_a_model_each_family_that_the_thread_is_bound_for_is_shown(
+    autojump_clock: MockClock,
+) -> None:
+    those = managed(NO_HOME, account("one", 10), account("other", 10))
+    homes = {model: serve(those, model, who=Identity(thread="t")) for model in ("gpt-5", "o4")}
+    routes = preview(those)["routes"]
+
+    assert {route["model"]: route["account"] for route in routes} == homes
+    assert {(route["move"], route["reason"]) for route in routes} == {("reused", "bound")}
+    assert [route["model"] for route in preview(those, thread="other")["routes"]] == [None]
+
+
+def test_a_thread_is_looked_for_among_those_of_its_key(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    keys = KeyRing(tmp_path)
+    desk, lab = keys.add("desk").key.id, keys.add("lab").key.id
+    those = managed(NO_HOME, account("one"), account("other"))
+    principal = keys.holder(keys.add("third").secret)
+    assert principal is not None
+    serve(those, "gpt-5", who=Identity(principal=principal, thread="t"))
+
+    assert preview(those, keys, key=principal)["routes"][0]["move"] == "reused"
+    assert preview(those, keys, key=desk)["routes"][0]["move"] == "new"
+    assert preview(those, keys, key=desk)["thread"] != preview(those, keys, key=lab)["thread"]
+    assert "--key" in preview(those, keys)["error"]
+    assert "no key" in preview(those, keys, key="key-0")["error"]
+
+
+def test_when_nobody_can_serve_it_says_until_when(autojump_clock: MockClock) -> None:
+    (route,) = preview(managed(NO_HOME, account("one", 100)), model="gpt-5")["routes"]
+
+    assert (route["account"], route["spent"]) == (None, True)
+    assert route["retry_at"] == WALL + 5 * 3600
+    assert route["why"] == "its account is spent"
+
+
+@pytest.mark.parametrize("thread", ["", " ", "a\nb", "x" * 513])
+def test_what_no_client_could_send_is_no_thread(thread: str, autojump_clock: MockClock) -> None:
+    assert "no id" in preview(managed(NO_HOME, account("one")), thread=thread)["error"]
+
+
+def test_without_accounts_there_is_nothing_to_choose(autojump_clock: MockClock) -> None:
+    assert (
+        "no accounts"
+        in preview(
+            managed(
+                NO_HOME,
+            )
+        )["error"]
+    )

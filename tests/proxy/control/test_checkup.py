@@ -17,14 +17,13 @@ from proxy.accounts.verdict import UNREACHABLE, Kind, Verdict
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.config.settings import UpstreamSettings
 from proxy.control.checkup import (
-    CHECKUP_SECONDS,
     PAGE_SECONDS,
     WATCH_SECONDS,
     Checkup,
-    Health,
-    check_account,
-    watch_accounts,
+    Checkups,
 )
+from proxy.control.commands import CHECKUP_SECONDS, Health
+from proxy.control.handler import handler_of
 from proxy.errors import UpstreamCut
 from tests.testkit.accounts import FakeCredential, account, report
 from tests.testkit.home import remembered
@@ -63,9 +62,13 @@ async def bench(
         nursery.cancel_scope.cancel()
 
 
+def checkups(made: Bench) -> Checkups:
+    return handler_of(made.runtime, "").checkups
+
+
 async def check(known: Account, *scripts: Script) -> tuple[Checkup, Bench]:
     async with bench(*scripts, accounts=(known,)) as made:
-        return await check_account(made.runtime, known), made
+        return await checkups(made).check(known), made
 
 
 def standing(known: Account, now: float) -> Standing:
@@ -259,7 +262,7 @@ async def test_the_usage_page_stands_beside_the_backend_that_serves(
     known = login(url=url)
     settings = UpstreamSettings(url=configured)
     async with bench(MODELS, usage(1), accounts=(known,), upstream=settings) as made:
-        await check_account(made.runtime, known)
+        await checkups(made).check(known)
 
     asked = [x.request.base_url for x in made.upstream.sent if x.request.path == "/wham/usage"]
     assert asked == ([] if base is None else [base])
@@ -271,7 +274,7 @@ async def test_the_usage_page_stands_beside_the_backend_that_serves(
 @asynccontextmanager
 async def watching(*scripts: Script, accounts: tuple[Account, ...]) -> AsyncIterator[Bench]:
     async with bench(*scripts, accounts=accounts) as made:
-        made.nursery.start_soon(watch_accounts, made.runtime)
+        made.nursery.start_soon(checkups(made).watch)
         yield made
 
 

@@ -14,6 +14,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from proxy.control.commands import Command, ListKeys
 from proxy.control.socket import COMMAND_BYTES, PEERS, WORK_SECONDS, answered, serve_control
 from proxy.errors import ConfigError
 from proxy.home.lock import holder, locked
@@ -133,8 +134,12 @@ def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_p
 # The control socket.
 
 
-async def answer(command: dict[str, Any]) -> dict[str, Any]:
-    if command.get("command") == "fail":
+STATUS = b'{"command":"status"}\n'
+ANSWERED = {"asked": {"command": "status"}}
+
+
+async def answer(command: Command) -> dict[str, Command]:
+    if command == ListKeys():
         raise RuntimeError("a bug")
     await trio.lowlevel.checkpoint()
     return {"asked": command}
@@ -173,28 +178,28 @@ async def command(control: Path, *pieces: bytes) -> Any:
 
 async def test_a_bug_in_a_command_is_its_own(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(home) as control:
-        failed = await command(control, b'{"command":"fail"}\n')
-        after = await command(control, b'{"command":"status"}\n')
+        failed = await command(control, b'{"command":"keys.list"}\n')
+        after = await command(control, STATUS)
 
     assert failed == {"error": "turnlane failed on this command: a bug"}
-    assert after == {"asked": {"command": "status"}}
+    assert after == ANSWERED
     assert "a command failed" in caplog.text
 
 
 async def test_a_command_is_answered(home: Path) -> None:
     async with serving(home) as control:
-        assert await command(control, b'{"command":"status"}\n') == {"asked": {"command": "status"}}
-        assert await command(control, b'{"comm', b'and":1}', b"\n") == {"asked": {"command": 1}}
+        assert await command(control, STATUS) == ANSWERED
+        assert await command(control, b'{"comm', b'and":"status"}', b"\n") == ANSWERED
 
 
 async def test_a_command_that_never_comes_to_an_end_is_given_up(
     home: Path, autojump_clock: MockClock
 ) -> None:
-    async def hang(command: dict[str, Any]) -> dict[str, Any]:
+    async def hang(command: Command) -> object:
         await trio.sleep_forever()
 
     began = trio.current_time()
-    said = await answered(b"{}\n", hang)
+    said = await answered(STATUS, hang)
 
     assert "took longer" in msgspec.json.decode(said)["error"]
     assert trio.current_time() - began == WORK_SECONDS
@@ -214,22 +219,22 @@ async def test_a_socket_that_a_killed_process_left_is_replaced_and_ours_is_remov
 ) -> None:
     leave_a_socket_behind(home)
     async with serving(home) as control:
-        assert await command(control, b"{}\n") == {"asked": {}}
+        assert await command(control, STATUS) == ANSWERED
 
     assert not control.exists()
 
 
 @pytest.mark.parametrize(
     "line",
-    [b"\n", b"[]\n", b'"status"\n', b"{\n", b"\xff\n", b'{"a":' + b"[" * 50_000 + b"\n"],
+    [b"\n", b"[]\n", b"{}\n", b'"status"\n', b"{\n", b"\xff\n", b'{"a":' + b"[" * 50_000 + b"\n"],
     ids=lambda line: repr(line)[:12],
 )
 async def test_what_is_no_command_is_answered_too(line: bytes, home: Path) -> None:
     async with serving(home) as control:
         said = await command(control, line)
 
-        assert said["error"].startswith("not a command: ")
-        assert await command(control, b"{}\n") == {"asked": {}}
+        assert said["error"].startswith("not a valid command: ")
+        assert await command(control, STATUS) == ANSWERED
 
 
 async def test_a_command_that_never_ends_is_cut_at_its_limit(home: Path) -> None:
@@ -241,14 +246,14 @@ async def test_a_command_that_never_ends_is_cut_at_its_limit(home: Path) -> None
 
 async def test_a_peer_that_leaves_is_forgotten(home: Path) -> None:
     async with serving(home) as control:
-        for sent in (b"", b"{", b"{}\n"):
+        for sent in (b"", b"{", STATUS):
             async with await trio.open_unix_socket(control) as stream:
                 await stream.send_all(sent)
-                if sent != b"{}\n":
+                if sent != STATUS:
                     await stream.send_eof()
                     assert await reply(stream) is None
 
-        assert await command(control, b"{}\n") == {"asked": {}}
+        assert await command(control, STATUS) == ANSWERED
 
 
 async def test_those_who_say_nothing_do_not_keep_others_waiting_until_all_places_are_taken(
@@ -256,12 +261,12 @@ async def test_those_who_say_nothing_do_not_keep_others_waiting_until_all_places
 ) -> None:
     async with serving(home) as control, trio.open_nursery() as nursery:
         silent = [await trio.open_unix_socket(control) for _ in range(PEERS - 1)]
-        assert await command(control, b"{}\n") == {"asked": {}}
+        assert await command(control, STATUS) == ANSWERED
         silent.append(await trio.open_unix_socket(control))
         answered = trio.Event()
 
         async def ask() -> None:
-            assert await command(control, b"{}\n") == {"asked": {}}
+            assert await command(control, STATUS) == ANSWERED
             answered.set()
 
         nursery.start_soon(ask)

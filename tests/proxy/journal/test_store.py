@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.database import DATABASE_NAME, Database, open_database
+from proxy.database import Database, open_database
+from proxy.database_file import DATABASE_NAME
 from proxy.errors import ConfigError
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.store import (

@@ -15,11 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 from proxy.cli.main import app
-from proxy.cli.service import (
+from proxy.cli.service_actions import (
     install_launchd,
     install_systemd,
     launchd_text,
-    show_status,
+    show_unit,
     uninstall_launchd,
     uninstall_systemd,
     warn_of_missing,
@@ -272,7 +272,7 @@ def test_the_status_says_how_it_stands(
     capsys.readouterr()
     systemd = Systemd(folder, lambda _: (0, shown))
 
-    assert show_status(systemd, as_json=False) == show_status(systemd, as_json=True) == code
+    assert show_unit(systemd, as_json=False) == show_unit(systemd, as_json=True) == code
     text, document = capsys.readouterr().out.splitlines()
     assert text == told
     assert document.startswith('{"installed":true,')
@@ -281,7 +281,7 @@ def test_the_status_says_how_it_stands(
 def test_the_status_without_a_systemd_says_that(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert show_status(Systemd(folder, FakeRun({"": ""})), as_json=False) == 1
+    assert show_unit(Systemd(folder, FakeRun({"": ""})), as_json=False) == 1
     said = capsys.readouterr()
     assert said.out == "not installed\n"
     assert "it ended with 1" in said.err

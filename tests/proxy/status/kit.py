@@ -20,10 +20,9 @@ from proxy.codex.destination import Course, Destination
 from proxy.config.load import load
 from proxy.home.lock import CONTROL_NAME
 from proxy.journal.summary import LastHour
-from proxy.status.finding import CheckContext, Finding, Level
+from proxy.status.finding import CheckContext, Finding, Level, Reached
 from proxy.status.overview import Overview
 from proxy.status.processes import Neighbour
-from proxy.status.reachability import Reached
 from proxy.status.render import screen
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC

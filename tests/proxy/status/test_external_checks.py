@@ -15,9 +15,8 @@ from proxy.codex.saved import NOTE_NAME
 from proxy.config.load import load
 from proxy.errors import ConfigError
 from proxy.status.external_checks import CLOCK_SECONDS, outside
-from proxy.status.finding import CheckContext, Level
+from proxy.status.finding import CheckContext, Level, Reached
 from proxy.status.processes import Neighbour
-from proxy.status.reachability import Reached
 from proxy.upstream.url import CHATGPT_URL, OPENAI_URL
 from tests.proxy.status.kit import RUNNING, bad, patient, seen
 

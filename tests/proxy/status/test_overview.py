@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from proxy.codex.adoption import State
-from proxy.database import DATABASE_NAME
+from proxy.database_file import DATABASE_NAME
 from proxy.home.lock import LOCK_NAME, locked
 from proxy.journal.summary import LastHour, Past
 from proxy.status.overview import Overview, Sources, as_json, overview

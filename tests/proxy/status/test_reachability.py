@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.status.reachability import Reached, reach
+from proxy.status.external_checks import reach
+from proxy.status.finding import Reached
 from tests.proxy.cli.test_codex import closed_port
 
 NOW = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT

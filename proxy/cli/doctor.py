@@ -1,0 +1,76 @@
+"""`turnlane doctor`: what can be wrong around a turnlane, each with the command that fixes it.
+
+Each check looks at one thing, changes nothing, and says what it found; only the upstreams are asked
+over the network. What cannot be looked into is a warning, never a pass.
+"""
+
+import os
+import time
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from proxy.cli.common import print_json, print_trimmed
+from proxy.config.load import Config
+from proxy.errors import ConfigError
+from proxy.status.external_checks import outside, reach
+from proxy.status.finding import CheckContext, Finding, Level
+from proxy.status.local_checks import inside, most_files
+from proxy.status.overview import Sources, overview
+from proxy.status.processes import listener_at, neighbours
+
+_MARKS: Final = {
+    Level.GOOD: ("ok", "green"),
+    Level.WARNING: ("!!", "yellow"),
+    Level.WRONG: ("XX", "bold red"),
+}
+_ABOUT_CELLS: Final = 10
+_MEND_CELLS: Final = 3 + _ABOUT_CELLS + 1
+
+
+def show_doctor(home: Path, config: Config | ConfigError, file: Path | None, *, json: bool) -> int:
+    """Print every finding; 0 when nothing is wrong, which a warning is not."""
+    seen = overview(home, Sources(environment=os.environ, wall=time.time))
+    patient = CheckContext(
+        home=home,
+        file=file,
+        environment=os.environ,
+        config=config,
+        seen=seen,
+        most_files=most_files(),
+        listener=partial(listener_at, hung=seen.held_by),
+        neighbours=neighbours,
+        reach=reach,
+    )
+    console = Console(highlight=False)
+    found = []
+    for finding in chain(inside(patient), outside(patient)):
+        found.append(finding)
+        if not json:
+            show_finding(finding, console)
+    wrong = sum(each.level is Level.WRONG for each in found)
+    if json:
+        print_json(found)
+    else:
+        warnings = sum(each.level is Level.WARNING for each in found)
+        console.print(Text(f"\n{wrong} wrong, {warnings} to look at, {len(found)} checked"))
+    return 1 if wrong else 0
+
+
+def show_finding(finding: Finding, console: Console) -> None:
+    """Print a finding. What fixes it is one piece, however long, so that it can be copied."""
+    mark, style = _MARKS[finding.level]
+    line = Table.grid(padding=(0, 1, 0, 0))
+    line.add_column()
+    line.add_column(min_width=_ABOUT_CELLS, style="dim")
+    line.add_column(overflow="fold")
+    line.add_row(Text(mark, style), Text(finding.about), Text(finding.said))
+    print_trimmed(line, console)
+    if finding.mend is not None:
+        mend = Text.assemble(f"{'':{_MEND_CELLS}}", ("-> ", "dim"), (finding.mend, "bold"))
+        console.print(mend, soft_wrap=True)
