@@ -47,7 +47,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-class Turns(asyncio.Protocol):
+class BenchConnection(asyncio.Protocol):
     """One connection of a proxy: request after request."""
 
     def __init__(self, events: list[bytes], pause_seconds: float) -> None:
@@ -114,7 +114,7 @@ async def _main(port: int, count: int, pause_seconds: float) -> None:
     events = events_of_a_turn(count)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Turns(events, pause_seconds), "127.0.0.1", port, backlog=1024
+        lambda: BenchConnection(events, pause_seconds), "127.0.0.1", port, backlog=1024
     )
     await server.serve_forever()
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from harness.recall.plan import Exchange, SessionPlan
+from harness.recall.plan import ScriptedExchange, SessionPlan
+from harness.recall.requests import SHAPE, exchange_named, foreign_secrets, kinship
 from harness.recall.script import expected_input
-from harness.recall.wire import SHAPE, exchange_named, foreign_secrets, kinship
 
 _NOT_FOR_UPSTREAM = ("type", "generate", "previous_response_id")
 
@@ -18,7 +18,7 @@ class Arrival:
     """One request as it reached the upstream: whose it is, and what is wrong with it."""
 
     session: SessionPlan
-    exchange: Exchange
+    exchange: ScriptedExchange
     problems: tuple[str, ...]
 
 
@@ -37,7 +37,7 @@ def read_request(
 
 
 def _problems(
-    session: SessionPlan, exchange: Exchange, headers: Mapping[str, str], body: bytes
+    session: SessionPlan, exchange: ScriptedExchange, headers: Mapping[str, str], body: bytes
 ) -> list[str]:
     sent = msgspec.json.decode(body)
     problems = [f"{name} was changed" for name in SHAPE if sent.get(name) != SHAPE[name]]

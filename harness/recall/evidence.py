@@ -1,13 +1,13 @@
 """Evidence: everything that a run has gathered and is judged by."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.recall.plan import Plan
 from harness.recall.probe import Status, Unreadable
-from harness.recall.resident import Resident
-from harness.recall.watch import Seen
+from harness.recall.proxy import Resident
+from harness.recall.watch import SeenAnswer
 
 LANE_BYTES = 32
 """What the proxy may retain for one lane."""
@@ -49,7 +49,7 @@ class FanOutEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class RunEvidence:
     plan: Plan
     own_child: bool
     before: Status
@@ -57,7 +57,7 @@ class Evidence:
     waves: tuple[WaveSample, ...]
     beyond: Status | Unreadable | None
     """While all lanes are held, and more lanes have just been asked for."""
-    seen: tuple[Seen, ...]
+    seen: tuple[SeenAnswer, ...]
     client_problems: tuple[str, ...]
     upstream_problems: tuple[str, ...]
     sends: Mapping[str, int]
@@ -72,3 +72,33 @@ class Evidence:
         admitted = self.after.turns.admitted - self.before.turns.admitted
         idle = self.before.turns.active == 0 and self.before.lanes.active == 0
         return self.own_child or (idle and admitted <= len(self.seen))
+
+
+SHOWN = 5
+"""How many offenders a check names; the others are counted."""
+
+
+class CheckVerdict(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    says: str
+    verdict: CheckVerdict
+    detail: str = ""
+
+
+def clean(says: str, offenders: Iterable[str], good: str = "") -> Check:
+    """Passes when there is no offender; `good` is the detail it then has."""
+    found = list(offenders)
+    if not found:
+        return Check(says=says, verdict=CheckVerdict.PASS, detail=good)
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return Check(says=says, verdict=CheckVerdict.FAIL, detail="; ".join(found[:SHOWN]) + more)
+
+
+def passed(checks: Iterable[Check]) -> bool:
+    return all(check.verdict is not CheckVerdict.FAIL for check in checks)

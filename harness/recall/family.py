@@ -16,7 +16,7 @@ class At(StrEnum):
     LOST = "lost"
 
 
-class Family:
+class FanOutFamily:
     """Everybody stops where he is until he is told to go on, or until it is over for all."""
 
     def __init__(self) -> None:

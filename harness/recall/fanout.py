@@ -16,16 +16,19 @@ import trio
 
 from harness.recall.calls import Item
 from harness.recall.evidence import FanOutEvidence, FanOutSample, Moment
-from harness.recall.family import At, Family
+from harness.recall.family import At, FanOutFamily
 from harness.recall.faults import End, Step
 from harness.recall.plan import WORKERS, FanOut, SessionPlan
 from harness.recall.probe import Probe
-from harness.recall.session import Session
+from harness.recall.session import ClientSession
 
 
 class Conductor:
     def __init__(
-        self, plan: FanOut, family: Family, open_session: Callable[[SessionPlan], Session]
+        self,
+        plan: FanOut,
+        family: FanOutFamily,
+        open_session: Callable[[SessionPlan], ClientSession],
     ) -> None:
         self._plan = plan
         self._family = family
@@ -122,7 +125,9 @@ class Conductor:
                     await session.ask(turn, Step.RECALL)
                 await session.note_leftovers()
 
-    async def _ask_until_served(self, plan: SessionPlan, session: Session) -> list[Item] | None:
+    async def _ask_until_served(
+        self, plan: SessionPlan, session: ClientSession
+    ) -> list[Item] | None:
         attempts = count(1)
         while True:
             seen, items = await session.ask(plan.turns[0], Step.CALLS, next(attempts))

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import msgspec
 
 from harness.recall.calls import Item
-from harness.recall.plan import Exchange
+from harness.recall.plan import ScriptedExchange
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """One event of a response, with the bytes that carried it."""
 
     fields: Mapping[str, Any]
@@ -57,14 +57,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class LineClosed:
     """The stream or the socket has ended."""
 
     clean: bool
     """Whether the stream says itself that it is whole; a WebSocket never ends by itself."""
 
 
-Message = Event | Refused | Closed
+Message = StreamEvent | Refused | LineClosed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +79,14 @@ class Address:
         return f"{self.host}:{self.port}"
 
 
-class Line(Protocol):
+class SessionLine(Protocol):
     """Sends requests, one at a time, and receives what comes back."""
 
     @property
     def ends_itself(self) -> bool:
         """Whether `Closed` follows the last message of each answer."""
 
-    async def send(self, exchange: Exchange, items: Sequence[Item]) -> None:
+    async def send(self, exchange: ScriptedExchange, items: Sequence[Item]) -> None:
         """Ask. `items` is the whole input; the line sends what its transport needs of it."""
 
     async def receive(self) -> Message:

@@ -87,7 +87,7 @@ class FanOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ScriptedExchange:
     """One request of a client: which session, turn, step and attempt."""
 
     thread_id: str
@@ -106,7 +106,7 @@ class Planned:
 
     session: SessionPlan
     turn: TurnPlan
-    exchange: Exchange
+    exchange: ScriptedExchange
     fault: Fault | None
 
     @property
@@ -162,7 +162,7 @@ class Plan:
 def _attempts(session: SessionPlan, turn: TurnPlan, step: Step) -> Iterator[Planned]:
     fault = turn.fault_at(step, 1)
     for attempt in (1,) if fault in SERVED else (1, 2):
-        exchange = Exchange(
+        exchange = ScriptedExchange(
             thread_id=session.thread_id, turn=turn.number, step=step, attempt=attempt
         )
         met = turn.fault_at(step, attempt)

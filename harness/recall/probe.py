@@ -6,8 +6,8 @@ from http import HTTPStatus
 import msgspec
 import trio
 
-from harness.recall.client import CutError, get
 from harness.recall.line import Address
+from harness.wire.client import CutError, fetch
 
 SETTLE_SECONDS = 5.0
 """What a client that went away held is back within one second; the rest is for a busy machine."""
@@ -16,7 +16,7 @@ POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class LaneFigures:
     active: int
     peak: int
     peak_retained_bytes: int
@@ -27,7 +27,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class TurnFigures:
     active: int
     peak: int
     admitted: int
@@ -36,19 +36,19 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebSockets:
+class WebSocketFigures:
     active: int
     limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryFigures:
     held_bytes: int
     limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workflows:
+class WorkflowFigures:
     tracked: int
     active: int
     refused: int
@@ -62,11 +62,11 @@ class Status:
     service: str
     version: str
     pid: int
-    lanes: Lanes
-    turns: Turns
-    websockets: WebSockets
-    memory: Memory
-    workflows: Workflows
+    lanes: LaneFigures
+    turns: TurnFigures
+    websockets: WebSocketFigures
+    memory: MemoryFigures
+    workflows: WorkflowFigures
     refusals: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -97,10 +97,11 @@ class Probe:
     async def read(self) -> Status | Unreadable:
         try:
             with trio.fail_after(ANSWER_SECONDS):
-                code, body = await get(self._address.host, self._address.port, "/status")
-            if code != HTTPStatus.OK:
-                return Unreadable(f"/status answers {code}")
-            return msgspec.json.decode(body, type=Status)
+                address = self._address
+                answer = await fetch(address.port, "GET", "/status", host=address.host)
+            if answer.status != HTTPStatus.OK:
+                return Unreadable(f"/status answers {answer.status}")
+            return msgspec.json.decode(answer.body, type=Status)
         except (CutError, trio.TooSlowError, msgspec.DecodeError) as error:
             return Unreadable(f"/status cannot be read: {error}")
 

@@ -5,19 +5,18 @@ from dataclasses import dataclass, field
 
 import trio
 
-from harness.recall.evidence import Evidence, FanOutEvidence, WaveSample
+from harness.recall.evidence import FanOutEvidence, RunEvidence, WaveSample
 from harness.recall.fanout import Conductor
 from harness.recall.faults import Transport
 from harness.recall.http_line import HttpLine
-from harness.recall.line import Line
-from harness.recall.notes import Notes
+from harness.recall.line import SessionLine
 from harness.recall.plan import Plan, SessionPlan
 from harness.recall.probe import Probe, Status, Unreadable
-from harness.recall.proxy import Target
-from harness.recall.resident import read_resident
-from harness.recall.session import Session
+from harness.recall.proxy import Target, read_resident
+from harness.recall.session import ClientSession
 from harness.recall.stage import Stage
-from harness.recall.upstream import Memory
+from harness.recall.upstream import UpstreamMemory
+from harness.recall.watch import Notes
 from harness.recall.ws_line import WsLine
 
 WAVE_SECONDS = 20.0
@@ -31,7 +30,7 @@ class Run:
     plan: Plan
     target: Target
     stage: Stage
-    memory: Memory
+    memory: UpstreamMemory
     notes: Notes
     probe: Probe
     wave_seconds: float = WAVE_SECONDS
@@ -39,11 +38,11 @@ class Run:
     beyond: Status | Unreadable | None = None
     fan_out: FanOutEvidence | None = None
 
-    def session(self, plan: SessionPlan, transport: Transport | None = None) -> Session:
+    def session(self, plan: SessionPlan, transport: Transport | None = None) -> ClientSession:
         over_ws = (transport or self.plan.transport) is Transport.WS
         kind: type[WsLine | HttpLine] = WsLine if over_ws else HttpLine
-        line: Line = kind(self.target.address, plan)
-        return Session(plan, line, self.notes)
+        line: SessionLine = kind(self.target.address, plan)
+        return ClientSession(plan, line, self.notes)
 
 
 Phase = Callable[[Run], Awaitable[None]]
@@ -74,7 +73,7 @@ async def fan_out(run: Run) -> None:
 PHASES: tuple[Phase, ...] = (waves, faults, fan_out)
 
 
-async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence | Unreadable:
+async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> RunEvidence | Unreadable:
     """Take a proxy through the phases; Unreadable when it does not account for itself."""
     began = trio.current_time()
     before = await run.probe.read()
@@ -85,7 +84,7 @@ async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence
     after = await run.probe.wait_back_at(before)
     if isinstance(after, Unreadable):
         return after
-    return Evidence(
+    return RunEvidence(
         plan=run.plan,
         own_child=run.target.pid is not None,
         before=before,

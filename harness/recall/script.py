@@ -8,10 +8,10 @@ import msgspec
 
 from harness.recall.calls import Call, Item, call_item, message, output_item
 from harness.recall.faults import Fault, Step
-from harness.recall.plan import Exchange, Plan, SessionPlan, TurnPlan
-from harness.recall.wire import SHAPE, instructions
+from harness.recall.plan import Plan, ScriptedExchange, SessionPlan, TurnPlan
+from harness.recall.requests import SHAPE, instructions
 
-Event = dict[str, Any]
+EventFields = dict[str, Any]
 
 SLOW_DELTAS = 160
 SLOW_DELTA_BYTES = 8192
@@ -24,7 +24,7 @@ USAGE: Final = {
 }
 
 
-def expected_input(session: SessionPlan, exchange: Exchange) -> list[Item]:
+def expected_input(session: SessionPlan, exchange: ScriptedExchange) -> list[Item]:
     """The whole input of a request, whatever part of it its client had to send."""
     items = [instructions()]
     for turn in session.turns[: exchange.turn + 1]:
@@ -76,7 +76,7 @@ def calls_served(plan: Plan, session: SessionPlan, turn: TurnPlan) -> tuple[Call
     return turn.calls
 
 
-def events(plan: Plan, session: SessionPlan, exchange: Exchange) -> list[Event]:
+def events(plan: Plan, session: SessionPlan, exchange: ScriptedExchange) -> list[EventFields]:
     """The complete answer to a request, numbered, each event marked with the exchange."""
     turn = session.turns[exchange.turn]
     fault = turn.fault_at(exchange.step, exchange.attempt)
@@ -100,11 +100,11 @@ def events(plan: Plan, session: SessionPlan, exchange: Exchange) -> list[Event]:
     return [{**event, "sequence_number": i, "recall": exchange.tag} for i, event in enumerate(said)]
 
 
-def response_id(exchange: Exchange) -> str:
+def response_id(exchange: ScriptedExchange) -> str:
     return "resp_" + exchange.tag.replace("/", "_").replace("-", "")
 
 
-def _item_events(index: int, item: Item, deltas: int) -> Iterator[Event]:
+def _item_events(index: int, item: Item, deltas: int) -> Iterator[EventFields]:
     place = {"output_index": index, "item_id": item["id"]}
     started = {**item, "status": "in_progress"}
     yield {"type": "response.output_item.added", "output_index": index, "item": started}
@@ -116,7 +116,7 @@ def _item_events(index: int, item: Item, deltas: int) -> Iterator[Event]:
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def sse(said: Iterable[Event]) -> bytes:
+def sse(said: Iterable[EventFields]) -> bytes:
     return b"".join(
         b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(event))
         for event in said

@@ -7,12 +7,11 @@ import trio
 from harness.recall.acts import SHOWN_BEFORE_CUT
 from harness.recall.calls import OUTPUT_TYPES, Item, output_item
 from harness.recall.faults import KEEPS_LINE, End, Fault, PlannedFault, Step
-from harness.recall.line import Closed, Event, Line, Message
-from harness.recall.notes import Notes
-from harness.recall.plan import Exchange, SessionPlan, TurnPlan
+from harness.recall.line import LineClosed, Message, SessionLine, StreamEvent
+from harness.recall.plan import ScriptedExchange, SessionPlan, TurnPlan
+from harness.recall.requests import instructions
 from harness.recall.script import asked, steering
-from harness.recall.watch import Seen, Watch
-from harness.recall.wire import instructions
+from harness.recall.watch import Notes, SeenAnswer, Watch
 
 REQUEST_SECONDS = 30.0
 """Longer than any honest answer takes; a request that is still open then has been forgotten."""
@@ -22,10 +21,10 @@ HANG_UP_SECONDS = 1.0
 """Closing does not wait for the peer."""
 
 
-class Session:
+class ClientSession:
     """Follows what arrives, not what was planned: tools run for the calls that were received."""
 
-    def __init__(self, plan: SessionPlan, line: Line, notes: Notes) -> None:
+    def __init__(self, plan: SessionPlan, line: SessionLine, notes: Notes) -> None:
         self._plan = plan
         self._line = line
         self._notes = notes
@@ -70,10 +69,12 @@ class Session:
 
     async def ask(
         self, turn: TurnPlan, step: Step, attempt: int = 1, fault: PlannedFault | None = None
-    ) -> tuple[Seen, list[Item]]:
+    ) -> tuple[SeenAnswer, list[Item]]:
         """One request, and the items that came back."""
         thread_id = self._plan.thread_id
-        exchange = Exchange(thread_id=thread_id, turn=turn.number, step=step, attempt=attempt)
+        exchange = ScriptedExchange(
+            thread_id=thread_id, turn=turn.number, step=step, attempt=attempt
+        )
         watch = Watch(self._plan, exchange)
         began = trio.current_time()
         end = End.TIMED_OUT
@@ -121,7 +122,7 @@ class Session:
         while True:
             message = await self._line.receive()
             watch.note(message)
-            if isinstance(message, Closed):
+            if isinstance(message, LineClosed):
                 return watch.end() or End.CUT
             if not self._line.ends_itself and (end := watch.end()):
                 return end
@@ -137,6 +138,6 @@ class Session:
                 return End.LEFT
             case Fault.REPLACE if watch.marked == SHOWN_BEFORE_CUT:
                 return End.REPLACED
-            case Fault.INTERRUPT if isinstance(message, Event) and message.is_item:
+            case Fault.INTERRUPT if isinstance(message, StreamEvent) and message.is_item:
                 return None if await self._line.interrupt() else End.LEFT
         return None

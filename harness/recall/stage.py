@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import trio
 
-from harness.recall.family import Family
+from harness.recall.family import FanOutFamily
 
 
 class Stage:
@@ -22,7 +22,7 @@ class Stage:
         self._arrived = defaultdict[int, set[str]](set)
         self._opened = defaultdict[int, trio.Event](trio.Event)
         self._changed = trio.Condition()
-        self.family = Family()
+        self.family = FanOutFamily()
 
     @property
     def members(self) -> int:

@@ -1,25 +1,25 @@
 """PURE Watch: what one client saw of one request, gathered message by message."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.recall.calls import OUTPUT_TYPES, Item
 from harness.recall.faults import End
-from harness.recall.line import Event, Message, Refused
-from harness.recall.plan import Exchange, SessionPlan
-from harness.recall.wire import TERMINALS, foreign_secrets
+from harness.recall.line import Message, Refused, StreamEvent
+from harness.recall.plan import ScriptedExchange, SessionPlan
+from harness.recall.requests import TERMINALS, foreign_secrets
 
 LOCAL_EVENTS = frozenset({"keepalive", "codex.rate_limits", "response.metadata"})
 """What a proxy may add of its own; everything else must be the upstream's, marked and in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenAnswer:
     """One request of a client, and what came back."""
 
     session: str
-    exchange: Exchange
+    exchange: ScriptedExchange
     end: End
     call_ids: tuple[str, ...]
     terminals: tuple[str, ...]
@@ -34,7 +34,7 @@ class Seen:
 
 
 class Watch:
-    def __init__(self, session: SessionPlan, exchange: Exchange) -> None:
+    def __init__(self, session: SessionPlan, exchange: ScriptedExchange) -> None:
         self.items: list[Item] = []
         self.terminals: list[str] = []
         self.marked = 0
@@ -45,7 +45,7 @@ class Watch:
         self._refused: Refused | None = None
 
     def note(self, message: Message) -> None:
-        if isinstance(message, Event):
+        if isinstance(message, StreamEvent):
             self._note_event(message)
         elif isinstance(message, Refused):
             self._refused = message
@@ -67,9 +67,9 @@ class Watch:
             case _:
                 return End.FAILED
 
-    def seen(self, end: End, seconds: float) -> Seen:
+    def seen(self, end: End, seconds: float) -> SeenAnswer:
         calls = [item for item in self.items if item.get("type") in OUTPUT_TYPES]
-        return Seen(
+        return SeenAnswer(
             session=self._session.name,
             exchange=self._exchange,
             end=end,
@@ -80,7 +80,7 @@ class Watch:
             seconds=seconds,
         )
 
-    def _note_event(self, event: Event) -> None:
+    def _note_event(self, event: StreamEvent) -> None:
         if foreign_secrets(event.data, self._session.secret):
             self._problems.append("a secret of another session crossed")
         if event.type in LOCAL_EVENTS:
@@ -96,7 +96,7 @@ class Watch:
         if event.is_item:
             self.items.append(event.fields["item"])
 
-    def _note_incomplete(self, event: Event) -> None:
+    def _note_incomplete(self, event: StreamEvent) -> None:
         """The proxy's own answer to an interrupt."""
         details = event.fields.get("response", {}).get("incomplete_details") or {}
         if details.get("reason") != "interrupted":
@@ -110,3 +110,15 @@ class Watch:
             self._problems.append(f"event {number} came where {self.marked} was next")
             self.marked = number if isinstance(number, int) else self.marked
         self.marked += 1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Notes:
+    progress: Callable[[], None] = lambda: None
+    """Called after each request."""
+    seen: list[SeenAnswer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, seen: SeenAnswer) -> None:
+        self.seen.append(seen)
+        self.progress()

@@ -38,7 +38,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SimTurn:
     """One request. Turns of one `prompt` each begin with all of the one before."""
 
     thread: str
@@ -50,7 +50,7 @@ class Turn:
     """From its end to the next request of its conversation."""
 
 
-def turns(load: Load, seed: int, lane: int) -> Iterator[Turn]:
+def turns(load: Load, seed: int, lane: int) -> Iterator[SimTurn]:
     """What one conversation after another asks for, without end; the same for every rule."""
     rng = Random(f"turnlane simulate {seed} {lane}")
     thread, prompt, one_offs = 0, 0, 0
@@ -58,7 +58,7 @@ def turns(load: Load, seed: int, lane: int) -> Iterator[Turn]:
     new = tokens
     while True:
         name = f"{lane}/{thread}"
-        yield Turn(
+        yield SimTurn(
             thread=name,
             prompt=f"{name}/{prompt}",
             tokens=tokens,
@@ -77,9 +77,9 @@ def turns(load: Load, seed: int, lane: int) -> Iterator[Turn]:
             tokens += new
 
 
-def _one_off(load: Load, rng: Random, parent: str, number: int) -> Turn:
+def _one_off(load: Load, rng: Random, parent: str, number: int) -> SimTurn:
     name = f"{parent}+{number}"
-    return Turn(
+    return SimTurn(
         thread=name,
         prompt=name,
         tokens=load.one_off_tokens,

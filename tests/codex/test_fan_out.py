@@ -14,7 +14,7 @@ from tests.codex.crowd import ENDED, SPAWNS_MANY, Crowd, heard, spawn
 from tests.codex.events import function_call, message, response
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane, wait_idle
-from tests.codex.upstream import Request, Step, Upstream
+from tests.codex.upstream import Request, Step, TurnUpstream
 
 pytestmark = pytest.mark.codex
 
@@ -37,7 +37,7 @@ def is_child(request: Request) -> bool:
     return "x-codex-parent-thread-id" in request.headers
 
 
-def last_of_root(upstream: Upstream) -> Request:
+def last_of_root(upstream: TurnUpstream) -> Request:
     return [request for request in upstream.requests.entries if not is_child(request)][-1]
 
 
@@ -60,7 +60,7 @@ def refused_threads(tap: Tap) -> list[str]:
 )
 async def test_where_workers_may_wait_all_finish_and_nobody_is_refused(
     codex: Codex,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     websockets: bool,
@@ -88,7 +88,7 @@ async def test_where_workers_may_wait_all_finish_and_nobody_is_refused(
 
 
 async def test_where_workers_may_not_wait_they_come_back_and_the_parent_never_has_to(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     crowd = upstream.script = Crowd(CHILDREN, 2)
     run = await codex.ask("spawn many")
@@ -113,7 +113,7 @@ async def test_where_workers_may_not_wait_they_come_back_and_the_parent_never_ha
 
 @pytest.mark.parametrize("settings", ["[workflow]\nchildren = 2\n"], ids=["two children"])
 async def test_a_parent_is_told_in_our_words_that_it_has_had_its_children(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = Crowd(3, 0.5)
     run = await codex.ask("spawn three")
@@ -163,7 +163,7 @@ class Guarded:
 
 @pytest.mark.parametrize("settings", ["[workflow]\nturns = 2\n"], ids=["one worker"])
 async def test_a_review_that_the_user_waits_for_is_no_worker(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = Guarded()
     run = await codex.exec("--approve-for-me", "--skip-git-repo-check", "--json", "guarded")

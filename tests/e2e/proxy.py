@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
+from harness.wire.client import HOST, Answer, WireClient, request
+from harness.wire.websocket import WebSocket, open_socket
 from proxy.config.load import Config, load
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
-from tests.e2e.client import HOST, Answer, Client, request
-from tests.e2e.websocket import Socket, open_socket
 
 Status = dict[str, Any]
 Sections = Mapping[str, Mapping[str, object]]
@@ -31,7 +31,7 @@ class Proxy:
     over: trio.Event = field(default_factory=trio.Event)
     """Serving has returned."""
 
-    async def connect(self, *, receive_bytes: int | None = None) -> Client:
+    async def connect(self, *, receive_bytes: int | None = None) -> WireClient:
         """A connection of its own, closed with the proxy at the latest."""
         sock = trio.socket.socket()
         if receive_bytes is not None:
@@ -39,15 +39,15 @@ class Proxy:
         await sock.connect((HOST, self.port))
         stream = trio.SocketStream(sock)
         await self.opened.enter_async_context(stream)
-        return Client(stream)
+        return WireClient(stream)
 
-    async def websocket(self, headers: Mapping[str, str] | None = None) -> Socket:
+    async def websocket(self, headers: Mapping[str, str] | None = None) -> WebSocket:
         return await self.websocket_on(await self.connect(), headers)
 
     async def websocket_on(
-        self, client: Client, headers: Mapping[str, str] | None = None
-    ) -> Socket:
-        return await open_socket(client, headers)
+        self, client: WireClient, headers: Mapping[str, str] | None = None
+    ) -> WebSocket:
+        return await open_socket(client, headers or {})
 
     async def get(self, target: str) -> Answer:
         client = await self.connect()

@@ -11,10 +11,11 @@ import pytest
 import trio
 import zstandard
 
-from tests.e2e.client import Answer, Client, named, post
+from harness.wire.client import Answer, WireClient
+from harness.wire.upstream import Received, ScriptedUpstream, at_once
+from harness.wire.websocket import BINARY, TEXT, Closed, WebSocket, frame
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Sent, Upstream, at_once
-from tests.e2e.websocket import BINARY, TEXT, Closed, Socket, create, frame
+from tests.testkit.wire import create, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -24,10 +25,10 @@ GOOD: Final = b'{"stream":true,"input":"hello"}'
 
 
 @pytest.fixture
-async def beside(proxy: Proxy, upstream: Upstream) -> AsyncIterator[Proxy]:
+async def beside(proxy: Proxy, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """The proxy, with a turn in mid-stream that must finish, and nothing held afterwards."""
 
-    async def script(sent: Sent) -> None:
+    async def script(sent: Received) -> None:
         if sent.headers.get("thread-id") != "bystander":
             await at_once(sent)
             return
@@ -97,7 +98,7 @@ def _bad() -> dict[str, tuple[Mapping[str, str], bytes, int, str]]:
 
 
 async def test_every_bad_body_gets_its_error_and_harms_nobody(
-    beside: Proxy, upstream: Upstream
+    beside: Proxy, upstream: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
         for name, (headers, body, status, code) in _bad().items():
@@ -129,7 +130,7 @@ async def test_a_body_in_chunks_that_grows_too_large_is_refused(beside: Proxy) -
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "zstd", "identity"])
 async def test_a_compressed_body_goes_up_as_it_was_meant(
-    beside: Proxy, upstream: Upstream, coding: str
+    beside: Proxy, upstream: ScriptedUpstream, coding: str
 ) -> None:
     forms: dict[str, Callable[[bytes], bytes]] = {
         "gzip": gzip.compress,
@@ -149,7 +150,7 @@ async def test_a_compressed_body_goes_up_as_it_was_meant(
 
 
 async def test_a_client_that_waits_to_be_told_is_told_to_go_on(
-    beside: Proxy, upstream: Upstream
+    beside: Proxy, upstream: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
         client = await beside.connect()
@@ -163,7 +164,7 @@ async def test_a_client_that_waits_to_be_told_is_told_to_go_on(
         assert upstream.sent[-1].body == GOOD
 
 
-async def test_a_frame_of_17_mib_is_served(beside: Proxy, upstream: Upstream) -> None:
+async def test_a_frame_of_17_mib_is_served(beside: Proxy, upstream: ScriptedUpstream) -> None:
     with trio.fail_after(SECONDS):
         socket = await beside.websocket()
         await socket.send(create("t", input="x" * 17 * MIB))
@@ -199,7 +200,7 @@ async def test_a_frame_of_81_mib_ends_the_socket_with_1009(beside: Proxy) -> Non
         assert status["refusals"] == {"too_large": 1}
 
 
-async def test_a_frame_counts_in_bytes_whatever_its_letters_are(upstream: Upstream) -> None:
+async def test_a_frame_counts_in_bytes_whatever_its_letters_are(upstream: ScriptedUpstream) -> None:
     small = {"body_bytes": MIB, "message_bytes": 2 * MIB}
     euro = "\N{EURO SIGN}".encode()
     with trio.fail_after(SECONDS):
@@ -217,14 +218,14 @@ async def test_a_frame_counts_in_bytes_whatever_its_letters_are(upstream: Upstre
             assert event == Closed(1009)
 
 
-async def _chunks(client: Client, count: int) -> None:
+async def _chunks(client: WireClient, count: int) -> None:
     piece = b"%x\r\n%b\r\n" % (MIB, b"x" * MIB)
     for _ in range(count):
         await client.send(piece)
     await client.send(b"0\r\n\r\n")
 
 
-async def _without_end(socket: Socket) -> None:
+async def _without_end(socket: WebSocket) -> None:
     """A message that is never finished."""
     try:
         await socket.raw(frame(TEXT, b" " * MIB, final=False))

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.e2e.client import Answer, Client, named, post
+from harness.wire.client import Answer, WireClient
+from harness.wire.upstream import ScriptedUpstream, at_once, on_go
+from harness.wire.websocket import HANDSHAKE, WebSocket, upgrade
 from tests.e2e.proxy import Proxy, Sections, open_proxy
-from tests.e2e.upstream import Upstream, at_once, on_go
-from tests.e2e.websocket import HANDSHAKE, Socket, create, upgrade
+from tests.testkit.wire import create, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -19,7 +20,7 @@ LANE_BYTES = 32
 
 
 @pytest.fixture
-async def held(upstream: Upstream) -> AsyncIterator[Upstream]:
+async def held(upstream: ScriptedUpstream) -> AsyncIterator[ScriptedUpstream]:
     """An upstream that keeps every turn open until it is released."""
     upstream.script = on_go
     yield upstream
@@ -27,7 +28,7 @@ async def held(upstream: Upstream) -> AsyncIterator[Upstream]:
 
 
 async def test_lanes_over_http_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: Upstream
+    proxy: Proxy, held: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
         clients = [await _post(proxy, f"thread-{number}") for number in range(32)]
@@ -52,10 +53,10 @@ async def test_lanes_over_http_are_counted_to_the_byte_and_the_next_one_is_refus
 
 
 async def test_lanes_over_websockets_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: Upstream
+    proxy: Proxy, held: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
-        sockets: list[Socket] = []
+        sockets: list[WebSocket] = []
         for number in range(65):
             sockets.append(await proxy.websocket())
             if number < 64:
@@ -92,15 +93,15 @@ DEFAULT = pytest.param(256, {}, marks=pytest.mark.load)
 
 @pytest.mark.parametrize(("limit", "sections"), [(24, {"turns": {"limit": 24}}), DEFAULT])
 async def test_anonymous_turns_fill_the_global_gate_and_no_lane(
-    held: Upstream, limit: int, sections: Sections
+    held: ScriptedUpstream, limit: int, sections: Sections
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_proxy(held.url, **sections) as proxy:
             await _fill_the_gate(proxy, held, limit)
 
 
-async def _fill_the_gate(proxy: Proxy, held: Upstream, limit: int) -> None:
-    clients: list[Client] = []
+async def _fill_the_gate(proxy: Proxy, held: ScriptedUpstream, limit: int) -> None:
+    clients: list[WireClient] = []
     for number in range(limit):
         clients.append(await proxy.connect())
         await clients[-1].send(post(_partial(number)))
@@ -121,7 +122,7 @@ async def _fill_the_gate(proxy: Proxy, held: Upstream, limit: int) -> None:
 
 @pytest.mark.parametrize(("limit", "sections"), [(8, {"websockets": {"limit": 8}}), DEFAULT])
 async def test_websockets_beyond_the_limit_are_refused_before_they_open(
-    upstream: Upstream, limit: int, sections: Sections
+    upstream: ScriptedUpstream, limit: int, sections: Sections
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_proxy(upstream.url, **sections) as proxy:
@@ -137,7 +138,9 @@ async def test_websockets_beyond_the_limit_are_refused_before_they_open(
             sockets[0] = await proxy.websocket()
 
 
-async def test_siblings_of_one_parent_have_lanes_of_their_own(proxy: Proxy, held: Upstream) -> None:
+async def test_siblings_of_one_parent_have_lanes_of_their_own(
+    proxy: Proxy, held: ScriptedUpstream
+) -> None:
     with trio.fail_after(SECONDS):
         for number in range(3):
             client = await proxy.connect()
@@ -147,7 +150,9 @@ async def test_siblings_of_one_parent_have_lanes_of_their_own(proxy: Proxy, held
         assert await _lane_bytes(proxy) == 3 * LANE_BYTES
 
 
-async def test_one_thread_in_two_conversations_has_two_lanes(proxy: Proxy, held: Upstream) -> None:
+async def test_one_thread_in_two_conversations_has_two_lanes(
+    proxy: Proxy, held: ScriptedUpstream
+) -> None:
     with trio.fail_after(SECONDS):
         for session in ("one", "another"):
             client = await proxy.connect()
@@ -157,7 +162,7 @@ async def test_one_thread_in_two_conversations_has_two_lanes(proxy: Proxy, held:
         assert await _lane_bytes(proxy) == 2 * LANE_BYTES
 
 
-async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: Upstream) -> None:
+async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: ScriptedUpstream) -> None:
     with trio.fail_after(SECONDS):
         await _post(proxy, "thread")
         await held.wait_sent(1)
@@ -176,7 +181,9 @@ async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: Upstrea
         assert len(held.sent) == 1
 
 
-async def test_a_client_that_comes_back_at_once_gets_its_lane(proxy: Proxy, held: Upstream) -> None:
+async def test_a_client_that_comes_back_at_once_gets_its_lane(
+    proxy: Proxy, held: ScriptedUpstream
+) -> None:
     with trio.fail_after(SECONDS):
         for number in range(1, 31):
             client = await _post(proxy, "thread")
@@ -198,7 +205,7 @@ def _partial(number: int) -> dict[str, str]:
     return some[number % len(some)]
 
 
-async def _post(proxy: Proxy, thread: str) -> Client:
+async def _post(proxy: Proxy, thread: str) -> WireClient:
     client = await proxy.connect()
     await client.send(post(named(thread)))
     return client

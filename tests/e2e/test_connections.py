@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.e2e.client import Client, Cut, chunked, named, post, request
+from harness.wire.client import CutError, WireClient, request
+from harness.wire.upstream import ScriptedUpstream, on_go
+from harness.wire.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, on_go
-from tests.e2e.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
+from tests.testkit.wire import chunked, named, post
 
 SECONDS = 30
 PLACES = 3
@@ -18,7 +19,7 @@ GET = request("GET", "/healthz")
 
 
 @pytest.fixture
-async def small(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def small(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy with few places for connections: any that is not given back is soon missed."""
     async with open_proxy(upstream.url, server={"connections": PLACES}) as proxy:
         yield proxy
@@ -128,7 +129,7 @@ async def test_a_connection_beyond_the_limit_waits_for_a_place(small: Proxy) -> 
 
 
 async def test_a_second_request_behind_a_running_one_ends_the_connection_after_the_answer(
-    proxy: Proxy, upstream: Upstream
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = on_go
     with trio.fail_after(SECONDS):
@@ -145,7 +146,7 @@ async def test_a_second_request_behind_a_running_one_ends_the_connection_after_t
 
 
 async def test_a_client_that_never_stops_asking_still_gets_its_whole_answer(
-    proxy: Proxy, upstream: Upstream
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = on_go
     with trio.fail_after(SECONDS):
@@ -165,7 +166,7 @@ async def test_a_client_that_never_stops_asking_still_gets_its_whole_answer(
         await proxy.until_idle()
 
 
-async def _flood(client: Client) -> None:
+async def _flood(client: WireClient) -> None:
     try:
         while True:
             await client.send(GET * 100)
@@ -173,7 +174,7 @@ async def _flood(client: Client) -> None:
         return
 
 
-async def test_an_idle_connection_is_let_go_after_a_while(upstream: Upstream) -> None:
+async def test_an_idle_connection_is_let_go_after_a_while(upstream: ScriptedUpstream) -> None:
     settings = {"keep_alive_seconds": 0.05}
     async with open_proxy(upstream.url, server=settings) as proxy:
         with trio.fail_after(SECONDS):
@@ -184,5 +185,5 @@ async def test_an_idle_connection_is_let_go_after_a_while(upstream: Upstream) ->
             await served.send(post(named("t")))
             await served.answer()
             for client in (silent, slow, asked, served):
-                with pytest.raises(Cut):
+                with pytest.raises(CutError):
                     await client.answer("GET")

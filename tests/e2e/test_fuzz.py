@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import HOST, Client, named, post
+from harness.wire.client import HOST, WireClient
+from harness.wire.upstream import Received, ScriptedUpstream, at_once
+from harness.wire.websocket import HANDSHAKE, frame
 from tests.e2e.proxy import Proxy
-from tests.e2e.upstream import Sent, Upstream, at_once
-from tests.e2e.websocket import HANDSHAKE, frame
+from tests.testkit.wire import named, post
 
 SECONDS = 60
 AT_ONCE: Final = 8
@@ -113,11 +114,11 @@ def _tail(dice: random.Random) -> bytes:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("count", [FEW // 2, pytest.param(MANY, marks=pytest.mark.load)])
 async def test_random_requests_harm_nobody(
-    proxy: Proxy, upstream: Upstream, seed: int, count: int
+    proxy: Proxy, upstream: ScriptedUpstream, seed: int, count: int
 ) -> None:
     dice = random.Random(seed)
 
-    async def script(sent: Sent) -> None:
+    async def script(sent: Received) -> None:
         if sent.headers.get("thread-id") == "bystander":
             await sent.created()
             await sent.go.wait()
@@ -143,7 +144,7 @@ async def test_random_requests_harm_nobody(
     assert "broken" not in status["outcomes"]
 
 
-async def _try(client: Client, text: bytes, whim: float) -> None:
+async def _try(client: WireClient, text: bytes, whim: float) -> None:
     """Send it and leave: at once, after the first bytes, or by closing our side."""
     try:
         await client.send(text)

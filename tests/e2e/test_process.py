@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.client import HOST, named, post, request
+from harness.wire.client import HOST, request
+from harness.wire.upstream import ScriptedUpstream
 from tests.e2e.process import Child, open_child, run
-from tests.e2e.upstream import Upstream
-from tests.e2e.websocket import create
+from tests.testkit.wire import create, named, post
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
 
@@ -21,7 +21,7 @@ SECONDS = 20
 
 
 @pytest.fixture
-async def child(upstream: Upstream, tmp_path: Path) -> AsyncIterator[Child]:
+async def child(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Child]:
     async with open_child(tmp_path / "home", upstream.url) as child:
         yield child
 
@@ -49,7 +49,7 @@ async def test_it_says_where_it_is_ready_and_serves_alone_in_its_home(
 
 
 async def test_a_home_is_free_again_once_its_process_was_killed(
-    child: Child, upstream: Upstream, tmp_path: Path
+    child: Child, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     child.process.kill()
     await child.wait()

@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import Answer, post, request
+from harness.wire.client import Answer, request
+from harness.wire.upstream import Received, ScriptedUpstream
+from harness.wire.websocket import HANDSHAKE, handshake, upgrade
 from tests.e2e.proxy import Proxy
-from tests.e2e.upstream import Sent, Upstream
-from tests.e2e.websocket import HANDSHAKE, create, handshake, upgrade
+from tests.testkit.wire import create, post
 
 SECONDS = 10
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9)
@@ -50,7 +51,7 @@ SETTINGS: Final = {**H2C, "http2-settings": "AAMAAABkAARAAAAAAAIAAAAA"}
     ids=lambda value: repr(value[:40]) if isinstance(value, bytes) else str(value),
 )
 async def test_what_cannot_be_served_is_told_so_with_a_body_that_says_why(
-    proxy: Proxy, upstream: Upstream, text: bytes, status: int, code: str
+    proxy: Proxy, upstream: ScriptedUpstream, text: bytes, status: int, code: str
 ) -> None:
     with trio.fail_after(SECONDS):
         client = await proxy.connect()
@@ -81,8 +82,8 @@ async def test_head_gets_no_body_and_the_connection_goes_on_as_announced(
             assert (await client.answer("GET")).status == 200
 
 
-async def test_the_small_routes_answer(proxy: Proxy, upstream: Upstream) -> None:
-    async def models(sent: Sent) -> None:
+async def test_the_small_routes_answer(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    async def models(sent: Received) -> None:
         await sent.reply(200, {"models": [sent.target]}, [("etag", "x"), ("x-models-etag", "7")])
 
     upstream.script = models
@@ -113,7 +114,9 @@ async def test_http_1_0_gets_its_stream_up_to_the_end_of_the_connection(proxy: P
         assert await client.wait_closed() == b""
 
 
-async def test_ten_thousand_bytes_of_headers_are_fine(proxy: Proxy, upstream: Upstream) -> None:
+async def test_ten_thousand_bytes_of_headers_are_fine(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
     metadata = {"x-codex-turn-metadata": "m" * 10_000}
     with trio.fail_after(SECONDS):
         client = await proxy.connect()
@@ -144,7 +147,7 @@ FOREIGN: Final = (
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=repr)
 async def test_a_foreign_page_spends_nothing_over_any_transport(
-    proxy: Proxy, upstream: Upstream, headers: Mapping[str, str]
+    proxy: Proxy, upstream: ScriptedUpstream, headers: Mapping[str, str]
 ) -> None:
     if headers == {"origin": "http://127.0.0.1"}:
         headers = {**headers, "host": "127.0.0.1:10110"}

@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import Client, named, post, request
+from harness.wire.client import WireClient, request
+from harness.wire.upstream import ScriptedUpstream, on_go
+from harness.wire.websocket import TEXT, WebSocket, frame
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, endless, on_go
-from tests.e2e.websocket import TEXT, Socket, create, frame
+from tests.testkit.wire import create, endless, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -27,7 +28,7 @@ PLACES = 2
 
 
 @pytest.fixture
-async def hasty(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def hasty(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy with little patience and few places, and one other client in mid-stream."""
     settings = {"connections": PLACES + 1}
     async with open_proxy(upstream.url, client=SETTINGS, server=settings) as proxy:
@@ -35,7 +36,7 @@ async def hasty(upstream: Upstream) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def bystander(hasty: Proxy, upstream: Upstream) -> AsyncIterator[Client]:
+async def bystander(hasty: Proxy, upstream: ScriptedUpstream) -> AsyncIterator[WireClient]:
     """A client in mid-stream beside it all, whose turn has to finish unharmed."""
     upstream.script, script = on_go, upstream.script
     client = await hasty.connect()
@@ -53,7 +54,7 @@ async def bystander(hasty: Proxy, upstream: Upstream) -> AsyncIterator[Client]:
 
 
 async def test_a_client_that_stops_reading_loses_its_lane_and_its_connection(
-    hasty: Proxy, upstream: Upstream, bystander: Client
+    hasty: Proxy, upstream: ScriptedUpstream, bystander: WireClient
 ) -> None:
     upstream.script = endless
     with trio.fail_after(SECONDS):
@@ -68,7 +69,7 @@ async def test_a_client_that_stops_reading_loses_its_lane_and_its_connection(
 
 
 async def test_a_websocket_that_stops_reading_loses_its_lane_and_its_place(
-    hasty: Proxy, upstream: Upstream, bystander: Client
+    hasty: Proxy, upstream: ScriptedUpstream, bystander: WireClient
 ) -> None:
     upstream.script = endless
     with trio.fail_after(SECONDS):
@@ -85,7 +86,7 @@ async def test_a_websocket_that_stops_reading_loses_its_lane_and_its_place(
 
 
 async def test_a_flood_of_frames_that_reads_no_answer_is_ended(
-    hasty: Proxy, bystander: Client
+    hasty: Proxy, bystander: WireClient
 ) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(PLACES + 1):
@@ -101,7 +102,7 @@ async def test_a_flood_of_frames_that_reads_no_answer_is_ended(
 
 @pytest.mark.parametrize("sent", [b"", b'{"stream":'])
 async def test_a_body_that_does_not_come_is_waited_for_no_longer_than_allowed(
-    hasty: Proxy, bystander: Client, sent: bytes
+    hasty: Proxy, bystander: WireClient, sent: bytes
 ) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(PLACES + 1):
@@ -115,7 +116,7 @@ async def test_a_body_that_does_not_come_is_waited_for_no_longer_than_allowed(
 
 
 async def test_a_body_that_comes_byte_by_byte_is_given_up_after_its_whole_time(
-    hasty: Proxy, bystander: Client
+    hasty: Proxy, bystander: WireClient
 ) -> None:
     with trio.fail_after(SECONDS):
         client = await hasty.connect()
@@ -130,7 +131,7 @@ async def test_a_body_that_comes_byte_by_byte_is_given_up_after_its_whole_time(
 
 
 async def test_headers_that_do_not_end_are_given_up_with_the_idle_connections(
-    upstream: Upstream,
+    upstream: ScriptedUpstream,
 ) -> None:
     settings = {"keep_alive_seconds": PATIENCE, "connections": PLACES}
     async with open_proxy(upstream.url, server=settings) as proxy:
@@ -144,12 +145,12 @@ async def test_headers_that_do_not_end_are_given_up_with_the_idle_connections(
             assert (await proxy.get("/healthz")).status == 200
 
 
-async def _flood(socket: Socket) -> None:
+async def _flood(socket: WebSocket) -> None:
     while True:
         await socket.raw(frame(TEXT, b"no JSON") * 500)
 
 
-async def _trickle(client: Client) -> None:
+async def _trickle(client: WireClient) -> None:
     while True:
         await client.send(b" ")
         await trio.sleep(PATIENCE / 10)

@@ -1,26 +1,24 @@
-"""A proxy of the plainest kind, in process: what the harness is tried out on.
+"""A proxy of the plainest kind, in process, on which the harness is tried out.
 
-It keeps to the part of the wire that a run uses. One stream is one connection of a client.
+It speaks the part of the wire that a run uses: over WebSocket it keeps one transcript and runs one
+turn at a time, and a new create replaces the one that runs.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import h11
 import msgspec
 import trio
 
-from harness.recall.client import CutError, HttpExchange, open_stream
 from harness.recall.http_line import EventReader
-from harness.recall.line import Address, Event
-from harness.recall.wire import TERMINALS
+from harness.recall.line import Address, StreamEvent
+from harness.wire.client import HOST, CutError, WireClient, open_client, request
+from harness.wire.upstream import TERMINALS, Received, open_upstream
 from tests.harness.recall.books import PARENT, Books, NoLaneError, NoTurnError
-from tests.harness.recall.stand_in_socket import Socket
+from tests.harness.recall.peer import Peer
 
-READ_BYTES = 65536
 REFUSAL_HEADERS = {"retry-after": "2", "x-turnlane-refusal": "lanes_at_capacity"}
 REFUSAL = {"error": {"code": "server_busy", "message": "64 lanes are held"}}
 BUSY_HEADERS = {"retry-after": "5", "x-turnlane-refusal": "workflow_concurrency_exhausted"}
@@ -33,13 +31,14 @@ SENT_UP = (
     PARENT,
     "x-openai-subagent",
 )
+NOT_SENT_UP = ("type", "generate", "previous_response_id")
 
-Tell = Callable[[Event], Awaitable[None]]
+Tell = Callable[[StreamEvent], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How a turn ended when no terminal event ended it."""
+class TurnRefused:
+    """How a turn ended that had no terminal event."""
 
     status: int
     document: Mapping[str, Any]
@@ -51,82 +50,67 @@ class StandIn:
         self._upstream = upstream
         self.books = books
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        http = h11.Connection(h11.SERVER)
-        async with stream:
-            request, body = await _read_request(stream, http)
-            headers = {name.decode(): value.decode() for name, value in request.headers}
-            if "sec-websocket-key" in headers:
-                with self.books.socket():
-                    await Socket(stream, request, headers, self).run()
-            elif request.method == b"GET":
-                document = msgspec.json.encode(self.books.document())
-                await stream.send_all(_head(http, 200, {}) + _rest(http, document))
-            else:
-                await _unless_gone(stream, partial(self._exchange, stream, http, headers, body))
+    async def answer(self, received: Received) -> None:
+        if received.method == "GET":
+            await received.reply(200, self.books.document())
+            return
+
+        async def tell(event: StreamEvent) -> None:
+            if not received.begun:
+                await received.begin()
+            await received.write(event.data + b"\n\n")
+
+        last = await self.turn(received.headers, received.json, tell)
+        if isinstance(last, TurnRefused):
+            await received.reply(last.status, last.document, last.headers.items())
+        elif last is not None:
+            await tell(last)
+            await received.end()
+        else:
+            await received.drop()
+
+    async def upgrade(self, received: Received) -> None:
+        with self.books.socket():
+            await ProxySocket(received, self).run()
 
     async def turn(
         self, headers: Mapping[str, str], body: Mapping[str, Any], tell: Tell
-    ) -> Event | Answer | None:
+    ) -> StreamEvent | TurnRefused | None:
         """Tell all events but the last, and return that; the lane is free by then. None: cut."""
 
-        async def tell_on(event: Event) -> None:
+        async def tell_on(event: StreamEvent) -> None:
             give_back()
             await tell(event)
 
         try:
-            with (
-                self.books.turn(headers) as give_back,
-                self.books.lane(headers["thread-id"]),
-            ):
+            with self.books.turn(headers) as give_back, self.books.lane(headers["thread-id"]):
                 return await self._relay(headers, body, tell_on)
         except NoTurnError:
-            return Answer(429 if "sec-websocket-key" in headers else 503, BUSY, BUSY_HEADERS)
+            return TurnRefused(429 if "sec-websocket-key" in headers else 503, BUSY, BUSY_HEADERS)
         except NoLaneError:
-            return Answer(503, REFUSAL, REFUSAL_HEADERS)
+            return TurnRefused(503, REFUSAL, REFUSAL_HEADERS)
 
     async def _relay(
         self, headers: Mapping[str, str], body: Mapping[str, Any], tell: Tell
-    ) -> Event | Answer | None:
-        up = tuple((name, headers[name]) for name in SENT_UP if name in headers)
-        async with await open_stream("127.0.0.1", self._upstream) as stream:
-            http = HttpExchange(stream)
-            data = msgspec.json.encode(body)
-            await http.send("POST", "/v1/responses", (("host", "upstream"), *up), data)
+    ) -> StreamEvent | TurnRefused | None:
+        up = {name: headers[name] for name in SENT_UP if name in headers}
+        http = await open_client(HOST, self._upstream)
+        async with http.stream:
+            await http.send(request("POST", "/v1/responses", up, msgspec.json.encode(body)))
             try:
-                status, answered = await http.read_head()
+                head = await http.head()
             except CutError:
-                return Answer(502, {"error": {"code": "cut"}}, {"retry-after": "2"})
-            if status != 200:
-                document = msgspec.json.decode(await http.read_all())
-                advice = {"retry-after": answered.get("retry-after", "2")}
-                return Answer(status, document, advice)
+                return TurnRefused(502, {"error": {"code": "cut"}}, {"retry-after": "2"})
+            if head.status != 200:
+                advice = {"retry-after": head.headers.get("retry-after", "2")}
+                return TurnRefused(head.status, msgspec.json.decode(await http.body()), advice)
             return await _events(http, tell)
 
-    async def _exchange(
-        self,
-        stream: trio.SocketStream,
-        http: h11.Connection,
-        headers: Mapping[str, str],
-        body: bytes,
-    ) -> None:
-        async def tell(event: Event) -> None:
-            head = _head(http, 200, {}) if http.our_state is h11.SEND_RESPONSE else b""
-            await stream.send_all(head + _part(http, event.data + b"\n\n"))
 
-        last = await self.turn(headers, msgspec.json.decode(body), tell)
-        if isinstance(last, Answer):
-            data = msgspec.json.encode(last.document)
-            await stream.send_all(_head(http, last.status, last.headers) + _rest(http, data))
-        elif last is not None:
-            await tell(last)
-            await stream.send_all(_rest(http, b""))
-
-
-async def _events(http: HttpExchange, tell: Tell) -> Event | None:
+async def _events(http: WireClient, tell: Tell) -> StreamEvent | None:
     reader = EventReader()
     try:
-        while data := await http.read():
+        while data := await http.more():
             for event in reader.feed(data):
                 if event.type in TERMINALS:
                     return event
@@ -136,58 +120,86 @@ async def _events(http: HttpExchange, tell: Tell) -> Event | None:
     return None
 
 
-async def _unless_gone(stream: trio.SocketStream, act: Callable[[], Awaitable[None]]) -> None:
-    """Act, but no longer than the client is there."""
-    async with trio.open_nursery() as nursery:
+class RunningTurn:
+    """The turn that runs: what it was asked, what it has said, and how to end it."""
 
-        async def watch() -> None:
-            with suppress(trio.BrokenResourceError):
-                await stream.receive_some(1)
+    def __init__(self, frame: Mapping[str, Any], known: list[Any]) -> None:
+        self.body = {name: value for name, value in frame.items() if name not in NOT_SENT_UP}
+        self.body["input"] = [*known, *frame["input"]]
+        self.items: list[Any] = []
+        self.scope = trio.CancelScope()
+        self.done = trio.Event()
+
+    @property
+    def known(self) -> list[Any]:
+        return [*self.body["input"], *self.items]
+
+
+class ProxySocket:
+    def __init__(self, received: Received, proxy: StandIn) -> None:
+        self._received = received
+        self._proxy = proxy
+        self._peer = Peer(received.stream)
+        self._known: list[Any] = []
+        self._running: RunningTurn | None = None
+
+    async def run(self) -> None:
+        await self._peer.accept(self._received)
+        async with trio.open_nursery() as nursery:
+            while (frame := await self._peer.frame()) is not None:
+                await self._hear(frame, nursery)
             nursery.cancel_scope.cancel()
 
-        nursery.start_soon(watch)
-        with suppress(trio.BrokenResourceError):
-            await act()
-        nursery.cancel_scope.cancel()
+    async def _hear(self, frame: dict[str, Any], nursery: trio.Nursery) -> None:
+        if frame["type"] == "response.interrupt":
+            await self._stop()
+            await self._interrupted(frame["response_id"])
+        elif frame.get("generate") is False:
+            self._known = frame["input"]
+            await self._peer.complete("warm", "response.created")
+            await self._peer.complete("warm")
+        else:
+            await self._stop()
+            known = self._known if "previous_response_id" in frame else []
+            self._running = RunningTurn(frame, known)
+            nursery.start_soon(self._turn, self._running)
 
+    async def _turn(self, turn: RunningTurn) -> None:
+        async def tell(event: StreamEvent) -> None:
+            if event.is_item:
+                turn.items.append(event.fields["item"])
+            await self._peer.tell(**event.fields)
 
-async def _read_request(
-    stream: trio.SocketStream, http: h11.Connection
-) -> tuple[h11.Request, bytes]:
-    request, body = None, bytearray()
-    while not isinstance(event := http.next_event(), h11.EndOfMessage):
-        if event is h11.NEED_DATA:
-            http.receive_data(await stream.receive_some(READ_BYTES))
-        elif isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.Data):
-            body += event.data
-    assert request is not None
-    return request, bytes(body)
+        metadata = {"x-codex-turn-metadata": turn.body["client_metadata"]["x-codex-turn-metadata"]}
+        with turn.scope:
+            last = await self._proxy.turn(self._received.headers | metadata, turn.body, tell)
+            if isinstance(last, StreamEvent):
+                if last.type == "response.completed":
+                    self._known = turn.known
+                await self._peer.tell(**last.fields)
+            elif last is None:
+                await self._refuse(502, {"code": "cut"}, {"retry-after": "1"})
+            else:
+                await self._refuse(last.status, last.document["error"], last.headers)
+        turn.done.set()
 
+    async def _stop(self) -> None:
+        if self._running is not None:
+            self._running.scope.cancel()
+            await self._running.done.wait()
 
-def _head(http: h11.Connection, status: int, headers: Mapping[str, str]) -> bytes:
-    fields = [("connection", "close"), *headers.items()]
-    return _sent(http, h11.Response(status_code=status, headers=fields))
+    async def _interrupted(self, response_id: str) -> None:
+        assert self._running is not None
+        self._known = self._running.known
+        details = {"id": response_id, "incomplete_details": {"reason": "interrupted"}}
+        await self._peer.tell(type="response.incomplete", response=details)
 
-
-def _part(http: h11.Connection, data: bytes) -> bytes:
-    return _sent(http, h11.Data(data=data))
-
-
-def _rest(http: h11.Connection, data: bytes) -> bytes:
-    return _part(http, data) + _sent(http, h11.EndOfMessage())
-
-
-def _sent(http: h11.Connection, event: h11.Event) -> bytes:
-    return http.send(event) or b""
+    async def _refuse(self, status: int, error: Any, headers: Mapping[str, str]) -> None:
+        await self._peer.tell(type="error", status=status, error=error, headers=dict(headers))
 
 
 @asynccontextmanager
 async def open_stand_in(upstream: int, books: Books) -> AsyncIterator[Address]:
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     stand_in = StandIn(upstream, books)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_listeners, stand_in.serve, listeners)
-        yield Address(host="127.0.0.1", port=listeners[0].socket.getsockname()[1])
-        nursery.cancel_scope.cancel()
+    async with open_upstream(stand_in.answer, stand_in.upgrade) as served:
+        yield Address(host=HOST, port=served.port)

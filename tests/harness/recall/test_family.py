@@ -3,11 +3,11 @@
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from harness.recall.family import At, Family
+from harness.recall.family import At, FanOutFamily
 
 
 async def test_who_stands_goes_on_when_he_is_told_and_no_one_else(nursery: trio.Nursery) -> None:
-    family = Family()
+    family = FanOutFamily()
     gone: dict[str, bool] = {}
 
     async def stand(member: str) -> None:
@@ -28,7 +28,7 @@ async def test_who_stands_goes_on_when_he_is_told_and_no_one_else(nursery: trio.
 
 
 async def test_it_is_settled_when_nobody_is_on_the_way(nursery: trio.Nursery) -> None:
-    family = Family()
+    family = FanOutFamily()
     settled = trio.Event()
     family.move("a", At.GOING)
     family.move("b", At.GOING)
@@ -50,7 +50,7 @@ async def test_it_is_settled_when_nobody_is_on_the_way(nursery: trio.Nursery) ->
 
 
 async def test_once_it_is_over_nobody_stops() -> None:
-    family = Family()
+    family = FanOutFamily()
     family.end()
 
     assert not await family.pause("a", At.REFUSED)

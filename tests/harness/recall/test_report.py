@@ -11,8 +11,8 @@ from rich.console import Console
 
 from harness.recall.faults import Transport
 from harness.recall.judge import judge
+from harness.recall.proxy import Resident
 from harness.recall.report import document, figures, percentile, table
-from harness.recall.resident import Resident
 from tests.harness.recall.kit import small_plan, sound
 
 PLAN = small_plan(transport=Transport.WS, sessions=12, rounds=2, beyond=2)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.recall.resident import Resident, read_resident
+from harness.recall.proxy import Resident, read_resident
 
 
 def test_what_the_system_tells(tmp_path: Path) -> None:

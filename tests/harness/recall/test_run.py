@@ -6,18 +6,17 @@ from typing import Any
 import pytest
 import trio
 
-from harness.recall.evidence import Evidence
+from harness.recall.evidence import Check, CheckVerdict, RunEvidence
 from harness.recall.faults import Transport
 from harness.recall.judge import judge
 from harness.recall.line import Address
-from harness.recall.notes import Notes
 from harness.recall.plan import Plan
 from harness.recall.probe import Probe, Status, Unreadable
 from harness.recall.proxy import Target
 from harness.recall.run import PHASES, Phase, Run, fan_out, take_through
 from harness.recall.stage import Stage
-from harness.recall.upstream import open_upstream
-from harness.recall.verdict import Check, Verdict
+from harness.recall.upstream import open_plan
+from harness.recall.watch import Notes
 from tests.harness.recall.books import PARENT, Books
 from tests.harness.recall.kit import small_plan
 from tests.harness.recall.stand_in import open_stand_in
@@ -33,11 +32,11 @@ async def run(
     probe: Callable[[Address], Probe] = impatient,
     phases: tuple[Phase, ...] = PHASES,
     **changed: Any,
-) -> Evidence | Unreadable:
+) -> RunEvidence | Unreadable:
     stage = Stage(session.thread_id for session in plan.waves)
     with trio.fail_after(20):
         async with (
-            open_upstream(plan, stage) as (upstream, port),
+            open_plan(plan, stage) as (upstream, port),
             open_stand_in(port, books) as address,
         ):
             return await take_through(
@@ -56,7 +55,7 @@ async def run(
 
 async def checks(plan: Plan, books: Books, **changed: Any) -> dict[str, Check]:
     evidence = await run(plan, books, **changed)
-    assert isinstance(evidence, Evidence)
+    assert isinstance(evidence, RunEvidence)
     return {check.says: check for check in judge(evidence)}
 
 
@@ -65,10 +64,10 @@ async def test_a_sound_proxy_passes(transport: Transport) -> None:
     plan = small_plan(transport=transport, sessions=5, rounds=2)
     judged = await checks(plan, Books())
 
-    assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
+    assert [check for check in judged.values() if check.verdict is not CheckVerdict.PASS] == []
 
 
-FAILS = Verdict.FAIL
+FAILS = CheckVerdict.FAIL
 
 
 async def failed(plan: Plan, books: Books, **changed: Any) -> set[str]:
@@ -123,7 +122,7 @@ async def test_a_target_that_accounts_for_nothing() -> None:
     plan = small_plan(sessions=2)
     stage = Stage(session.thread_id for session in plan.waves)
     with trio.fail_after(20):
-        async with open_upstream(plan, stage) as (upstream, port):
+        async with open_plan(plan, stage) as (upstream, port):
             nothing = Address(host="127.0.0.1", port=port)
             evidence = await take_through(
                 Run(
@@ -163,7 +162,7 @@ async def test_a_fan_out_within_its_budget(transport: Transport) -> None:
     judged = await checks(plan, Books())
 
     assert {OWN_TURN, CHILDREN, BEGUN, ENDED, ONE_BUDGET, REFUSALS} <= judged.keys()
-    assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
+    assert [check for check in judged.values() if check.verdict is not CheckVerdict.PASS] == []
 
 
 OWN_TURN = "the conversation's own turn is admitted at once"

@@ -8,9 +8,9 @@ import msgspec
 
 from harness.recall.calls import Item, message
 from harness.recall.faults import Step
-from harness.recall.plan import SECRET_DIGITS, SECRET_PREFIX, Exchange, SessionPlan
+from harness.recall.plan import SECRET_DIGITS, SECRET_PREFIX, ScriptedExchange, SessionPlan
 
-Headers = tuple[tuple[str, str], ...]
+HeaderPairs = tuple[tuple[str, str], ...]
 
 SECRET = re.compile(rf"{SECRET_PREFIX}[0-9a-f]{{{SECRET_DIGITS}}}".encode())
 TERMINALS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
@@ -42,7 +42,7 @@ def instructions() -> Item:
     return message("developer", "You are a coding agent. " * 800, "msg_instructions")
 
 
-def turn_metadata(session: SessionPlan, exchange: Exchange | None) -> str:
+def turn_metadata(session: SessionPlan, exchange: ScriptedExchange | None) -> str:
     """`x-codex-turn-metadata`. None: a prewarm, as a WebSocket handshake says it."""
     named: dict[str, object] = {
         "session_id": session.session_id,
@@ -60,11 +60,11 @@ def turn_metadata(session: SessionPlan, exchange: Exchange | None) -> str:
     return msgspec.json.encode(named).decode()
 
 
-def exchange_named(metadata: str) -> Exchange | None:
+def exchange_named(metadata: str) -> ScriptedExchange | None:
     """The exchange that turn metadata names, or None."""
     try:
         named = msgspec.json.decode(metadata)
-        return Exchange(
+        return ScriptedExchange(
             thread_id=named["thread_id"],
             turn=named["recall_turn"],
             step=Step(named["recall_step"]),
@@ -74,7 +74,7 @@ def exchange_named(metadata: str) -> Exchange | None:
         return None
 
 
-def kinship(session: SessionPlan) -> Headers:
+def kinship(session: SessionPlan) -> HeaderPairs:
     """By what a sub-agent is known: these stand in headers and, with the same names, in frames."""
     if session.parent_id is None:
         return ()
@@ -84,9 +84,9 @@ def kinship(session: SessionPlan) -> Headers:
     )
 
 
-def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
+def headers(session: SessionPlan, exchange: ScriptedExchange | None) -> HeaderPairs:
     """The headers of a request, or of a WebSocket handshake (then `exchange` is None)."""
-    transport: Headers = (
+    transport: HeaderPairs = (
         (("openai-beta", "responses_websockets=2026-02-06"),)
         if exchange is None
         else (("accept", "text/event-stream"), ("content-type", "application/json"))
@@ -106,7 +106,9 @@ def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
     )
 
 
-def body(session: SessionPlan, exchange: Exchange | None, items: Iterable[Item]) -> dict[str, Any]:
+def body(
+    session: SessionPlan, exchange: ScriptedExchange | None, items: Iterable[Item]
+) -> dict[str, Any]:
     """The body of a POST; a frame has these keys too."""
     turn_id = "" if exchange is None else session.turns[exchange.turn].turn_id
     metadata = {
@@ -127,7 +129,7 @@ def prewarm_frame(session: SessionPlan) -> dict[str, Any]:
 
 
 def create_frame(
-    session: SessionPlan, exchange: Exchange, items: Iterable[Item], previous: str | None
+    session: SessionPlan, exchange: ScriptedExchange, items: Iterable[Item], previous: str | None
 ) -> dict[str, Any]:
     """One WebSocket request: only what is new when `previous` names the response before it."""
     frame = {"type": "response.create", **body(session, exchange, items)}
