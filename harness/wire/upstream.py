@@ -160,6 +160,11 @@ class ScriptedUpstream:
         for received in self.sent:
             received.go.set()
 
+    async def listen(self, port: int = 0) -> list[trio.SocketListener]:
+        listeners = await trio.open_tcp_listeners(port, host=HOST, backlog=BACKLOG)
+        self.port = listeners[0].socket.getsockname()[1]
+        return listeners
+
     async def serve(self, stream: trio.SocketStream) -> None:
         """Serve one connection, with one request after another."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES)
@@ -233,14 +238,10 @@ async def _next_event(stream: trio.SocketStream, connection: h11.Connection) -> 
     return event
 
 
-async def start_upstream(
-    nursery: trio.Nursery, script: Script, on_upgrade: Script | None = None, *, port: int = 0
-) -> ScriptedUpstream:
-    """Serve a script until the nursery ends. Raises OSError when it cannot listen at `port`."""
-    upstream = ScriptedUpstream(script, on_upgrade)
-    listeners = await trio.open_tcp_listeners(port, host=HOST, backlog=BACKLOG)
-    upstream.port = listeners[0].socket.getsockname()[1]
-    await nursery.start(trio.serve_listeners, upstream.serve, listeners)
+async def start_upstream(nursery: trio.Nursery, script: Script) -> ScriptedUpstream:
+    """Serve a script until the nursery ends."""
+    upstream = ScriptedUpstream(script)
+    await nursery.start(trio.serve_listeners, upstream.serve, await upstream.listen())
     return upstream
 
 
@@ -249,9 +250,9 @@ async def open_upstream(
     script: Script = at_once, on_upgrade: Script | None = None, *, port: int = 0
 ) -> AsyncIterator[ScriptedUpstream]:
     """Serve a script until the block ends. Raises OSError when it cannot listen at `port`."""
+    upstream = ScriptedUpstream(script, on_upgrade)
+    listeners = await upstream.listen(port)
     async with trio.open_nursery() as nursery:
-        try:
-            upstream = await start_upstream(nursery, script, on_upgrade, port=port)
-            yield upstream
-        finally:
-            nursery.cancel_scope.cancel()
+        await nursery.start(trio.serve_listeners, upstream.serve, listeners)
+        yield upstream
+        nursery.cancel_scope.cancel()

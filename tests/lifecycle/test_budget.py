@@ -187,7 +187,13 @@ def test_the_first_send_of_a_turn_is_its_own_and_every_further_one_asks() -> Non
     assert family.books().worker_sends == 4
 
 
-# Inheriting.
+def test_a_send_that_was_announced_counts_in_the_slot_in_which_it_happens() -> None:
+    family = Root(SMALL)
+    place = family.enter(worker())
+    family.workflow.sent(place, 115)
+    family.workflow.leave(place)
+
+    assert [family.books(now).worker_sends for now in (115, 229, 230)] == [1, 1, 0]
 
 
 def test_a_place_is_given_back_once() -> None:
@@ -197,9 +203,6 @@ def test_a_place_is_given_back_once() -> None:
 
     with pytest.raises(KeyError):
         family.workflow.leave(place)
-
-
-# Forgiving and forgetting.
 
 
 # When a refusal lifts.

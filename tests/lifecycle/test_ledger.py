@@ -1,4 +1,4 @@
-"""The ledger by example; `test_ledger_machine.py` has the rest of its life."""
+"""The ledger by example: what a reader should see; `test_ledger_machine.py` shows all the rest."""
 
 import pytest
 
@@ -57,19 +57,25 @@ def books(ledger: Ledger) -> tuple[int, int, int, int]:
 # Ceilings.
 
 
-def test_64_lanes_retain_2048_bytes_and_the_65th_is_refused_without_one_more(
-    ledger: Ledger,
+@pytest.mark.parametrize(("number", "retained_bytes"), [(32, 1024), (64, 2048)])
+def test_a_lane_retains_32_bytes_and_none_afterwards(
+    number: int, retained_bytes: int, ledger: Ledger
 ) -> None:
-    leases = lanes_filled(ledger, 64)
-    full = books(ledger)
+    leases = lanes_filled(ledger, number)
 
-    assert ledger.ask(ask(64), NOW) == NO_LANE
-    assert books(ledger) == full == (64, 2048, 64, 0)
-    assert ledger.holders(lane(64)) == frozenset()
+    assert books(ledger) == (number, retained_bytes, number, 0)
     for lease_id in leases:
         ledger.give_back(lease_id)
     assert books(ledger) == (0, 0, 0, 0)
-    assert ledger.statistics().lanes.peak_retained_bytes == 2048
+    assert ledger.statistics().lanes.peak_retained_bytes == retained_bytes
+
+
+def test_the_65th_lane_is_refused_without_one_byte_more(ledger: Ledger) -> None:
+    lanes_filled(ledger, 64)
+
+    assert ledger.ask(ask(64), NOW) == NO_LANE
+    assert books(ledger) == (64, 2048, 64, 0)
+    assert ledger.holders(lane(64)) == frozenset()
 
 
 def test_256_anonymous_turns_overlap_without_a_lane_and_the_257th_is_refused(
@@ -150,9 +156,6 @@ def test_a_third_turn_takes_the_place_of_the_one_that_waits() -> None:
     assert books(ledger)[3] == 90
     assert ledger.give_back(first) is third
     assert second.lease_id is None
-
-
-# Evictable memory.
 
 
 # Misuse.

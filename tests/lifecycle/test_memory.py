@@ -73,7 +73,7 @@ def test_a_reservation_is_given_back_once(gate: MemoryGate) -> None:
         reservation.give_back()
     with pytest.raises(RuntimeError, match="was given back"):
         reservation.resize(5)
-    assert held(gate) == 0
+    assert (held(gate), reservation.size) == (0, 0)
 
 
 def test_the_oldest_give_way_and_no_more_of_them_than_needed(gate: MemoryGate) -> None:
