@@ -1,8 +1,8 @@
 """A scripted model service over HTTP/1.1 on real sockets, for the harness and the tests alike.
 
 A script is called with each request and answers it as it likes. Whoever hangs up ends the script.
-An upgrade is handed to `ScriptedUpstream.on_upgrade` with its connection: this is the place for an
-upstream that speaks WebSocket.
+An upstream that speaks WebSocket would branch off in `ScriptedUpstream._answer`, before the watch
+for a hang-up begins to read: from there on `Received.stream` is the script's own.
 """
 
 from __future__ import annotations
@@ -132,9 +132,8 @@ async def on_go(received: Received) -> None:
 class ScriptedUpstream:
     """Serves any number of connections, and remembers every request."""
 
-    def __init__(self, script: Script, on_upgrade: Script | None = None) -> None:
+    def __init__(self, script: Script) -> None:
         self.script = script
-        self.on_upgrade = on_upgrade
         self.sent: list[Received] = []
         self.remember = True
         """Off, only the last request is kept: a history of thousands would fill the memory."""
@@ -203,9 +202,6 @@ class ScriptedUpstream:
         self.sent.append(received)
         self._news.unpark_all()
         try:
-            if self.on_upgrade is not None and "sec-websocket-key" in received.headers:
-                await self.on_upgrade(received)
-                return
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_watch, received, nursery.cancel_scope)
                 await self._play(received)
@@ -247,10 +243,10 @@ async def start_upstream(nursery: trio.Nursery, script: Script) -> ScriptedUpstr
 
 @asynccontextmanager
 async def open_upstream(
-    script: Script = at_once, on_upgrade: Script | None = None, *, port: int = 0
+    script: Script = at_once, *, port: int = 0
 ) -> AsyncIterator[ScriptedUpstream]:
     """Serve a script until the block ends. Raises OSError when it cannot listen at `port`."""
-    upstream = ScriptedUpstream(script, on_upgrade)
+    upstream = ScriptedUpstream(script)
     listeners = await upstream.listen(port)
     async with trio.open_nursery() as nursery:
         await nursery.start(trio.serve_listeners, upstream.serve, listeners)

@@ -42,7 +42,6 @@ async def turnlane(
     nursery: trio.Nursery, upstream: TurnUpstream, tmp_path: Path, settings: str
 ) -> AsyncIterator[Turnlane]:
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=settings)
     yield running
     code = 0 if running.stopped else await running.stop()

@@ -33,7 +33,6 @@ async def test_a_restart_between_turns_keeps_the_account_and_codex_notices_nothi
     binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, ending: str
 ) -> None:
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=True)
     server = await start_app_server(nursery, codex)
@@ -73,7 +72,6 @@ async def test_a_spent_account_is_left_and_codex_notices_nothing(
 
     upstream.script = script
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=websockets)
     server = await start_app_server(nursery, codex)
@@ -99,7 +97,6 @@ async def test_when_all_are_spent_codex_says_why(
     error = {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": 7200}
     upstream.script = lambda _: [Reply(status=429, body={"error": error})]
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=websockets)
 
@@ -121,7 +118,6 @@ async def test_codex_and_turnlane_share_a_login_and_nobody_is_signed_out(
 ) -> None:
     auth = await start_auth_server(nursery)
     home = tmp_path / "turnlane"
-    home.mkdir()
     login = tmp_path / "client" / "codex" / "auth.json"
     settings = f"""
 [upstream]

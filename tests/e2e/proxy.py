@@ -32,7 +32,7 @@ class Proxy:
     """Serving has returned."""
 
     async def connect(self, *, receive_bytes: int | None = None) -> WireClient:
-        """A connection of its own, closed with the proxy at the latest."""
+        """Open a connection of its own, which is closed with the proxy at the latest."""
         sock = trio.socket.socket()
         if receive_bytes is not None:
             sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_bytes)
@@ -49,19 +49,23 @@ class Proxy:
     ) -> WebSocket:
         return await open_socket(client, headers or {})
 
-    async def get(self, target: str) -> Answer:
+    async def ask(self, text: bytes, method: str = "POST") -> Answer:
+        """Send one request on a connection of its own, and hang up after the answer."""
         client = await self.connect()
-        await client.send(request("GET", target, {"connection": "close"}))
-        answer = await client.answer("GET")
+        await client.send(text)
+        answer = await client.answer(method)
         await client.hang_up()
         return answer
+
+    async def get(self, target: str) -> Answer:
+        return await self.ask(request("GET", target, {"connection": "close"}), "GET")
 
     async def status(self) -> Status:
         found: Status = (await self.get("/status")).json
         return found
 
     async def until(self, fits: Callable[[Status], bool], seconds: float = 1.0) -> Status:
-        """The first status that fits: nobody announces it, so it is asked for again and again."""
+        """Return the first status that fits: it is not announced, so ask again and again."""
         found: Status = {}
         with trio.move_on_after(seconds):
             client = await self.connect()
@@ -73,12 +77,12 @@ class Proxy:
         raise AssertionError(f"not so within {seconds} s: {found}")
 
     async def until_idle(self, seconds: float = 1.0) -> Status:
-        """Nothing is held for anybody."""
+        """Return the first status in which nothing is held."""
         return await self.until(lambda found: not held(found), seconds)
 
 
 def held(status: Status) -> dict[str, int]:
-    """Whatever is still held."""
+    """Return what is still held, by name."""
     figures = {
         "lanes": status["lanes"]["active"],
         "lane bytes": status["lanes"]["retained_bytes"],

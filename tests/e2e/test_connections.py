@@ -35,29 +35,6 @@ async def test_a_keep_alive_client_is_served_again_and_again_on_one_connection(
             assert (await client.answer("GET")).status == 200
 
 
-async def test_turns_and_refusals_alternate_on_one_connection(proxy: Proxy) -> None:
-    with trio.fail_after(SECONDS):
-        client = await proxy.connect()
-        for _ in range(20):
-            await client.send(post(named("a")))
-            assert (await client.answer()).status == 200
-            await client.send(post(named("a"), b"no JSON"))
-            assert (await client.answer()).code == "bad_request"
-
-
-async def test_a_connection_that_was_hung_up_gives_its_place_back(small: Proxy) -> None:
-    with trio.fail_after(SECONDS):
-        for _ in range(3 * PLACES):
-            await (await small.connect()).hang_up()
-        for _ in range(3 * PLACES):
-            client = await small.connect()
-            await client.send(GET)
-            await client.answer("GET")
-            await client.hang_up()
-
-        assert (await small.get("/healthz")).status == 200
-
-
 async def test_a_websocket_that_was_hung_up_gives_its_place_back(small: Proxy) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(2 * PLACES):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,6 @@ import trio
 from harness.wire.client import CutError, WireClient
 from harness.wire.upstream import ScriptedUpstream, at_once, on_go
 from harness.wire.websocket import Closed, WebSocket, upgrade
-from proxy.errors import ConfigError
-from proxy.process.serve import serve
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy, open_proxy
 from tests.testkit.wire import create, endless, named, post
@@ -43,13 +39,6 @@ async def _begun(child: Child, upstream: ScriptedUpstream, thread: str) -> WireC
     return client
 
 
-async def _rest(client: WireClient) -> bytes:
-    body = b""
-    while chunk := await client.more():
-        body += chunk
-    return body
-
-
 async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
@@ -73,7 +62,7 @@ async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
             await _assert_turned_away(child.proxy, fresh, busy_socket)
 
             upstream.release()
-            assert b"response.completed" in await _rest(busy_client)
+            assert b"response.completed" in await busy_client.body()
             await busy_socket.until("response.completed")
             assert await busy_socket.event() == Closed(1001)
             await _hang_up(idle_socket.client, busy_socket.client, busy_client, fresh)
@@ -100,8 +89,9 @@ async def _assert_turned_away(proxy: Proxy, fresh: WireClient, busy: WebSocket) 
     assert (await proxy.status())["state"] == "draining"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
-    upstream: ScriptedUpstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path, number: signal.Signals
 ) -> None:
     async with open_child(tmp_path / "home", upstream.url) as child:
         with trio.fail_after(SECONDS):
@@ -112,7 +102,7 @@ async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
             socket = await child.proxy.websocket()
             await socket.send(create("t"))
             await socket.until("response.completed")
-            child.signal()
+            child.signal(number)
             assert await socket.event() == Closed(1001)
             await _hang_up(socket.client)
             with trio.fail_after(SOON_SECONDS):
@@ -138,7 +128,7 @@ async def test_a_turn_that_is_longer_than_the_drain_is_cut_at_its_end(
             child.signal()
 
             with pytest.raises(CutError):
-                await _rest(client)
+                await client.body()
             while not isinstance(await socket.event(), Closed):
                 pass
             assert await child.wait() == 0
@@ -157,7 +147,7 @@ async def test_a_second_signal_ends_at_once(upstream: ScriptedUpstream, tmp_path
             with trio.fail_after(SOON_SECONDS):
                 assert await child.stop() == 0
             with pytest.raises(CutError):
-                await _rest(client)
+                await client.body()
 
 
 async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
@@ -175,62 +165,6 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
                 assert await child.wait() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_either_signal_drains_and_serving_returns(
-    upstream: ScriptedUpstream, number: signal.Signals
-) -> None:
-    upstream.script = on_go
-    with trio.fail_after(SECONDS):
-        async with open_proxy(upstream.url) as proxy:
-            client = await proxy.connect()
-            await client.send(post(named("t")))
-            sent = await upstream.wait_sent(1)
-            await client.head()
-            signal.raise_signal(number)
-            await proxy.until(lambda status: status["state"] == "draining")
-            sent.go.set()
-
-            assert b"response.completed" in await _rest(client)
-            await client.hang_up()
-            await proxy.over.wait()
-
-
-async def test_the_second_signal_cuts_what_runs_and_serving_returns(
-    upstream: ScriptedUpstream,
-) -> None:
-    upstream.script = on_go
-    with trio.fail_after(SECONDS):
-        async with open_proxy(upstream.url) as proxy:
-            client = await proxy.connect()
-            await client.send(post(named("t")))
-            sent = await upstream.wait_sent(1)
-            await client.head()
-            signal.raise_signal(signal.SIGTERM)
-            await proxy.until(lambda status: status["state"] == "draining")
-            signal.raise_signal(signal.SIGTERM)
-
-            await proxy.over.wait()
-            await sent.cut.wait()
-            with pytest.raises(CutError):
-                await _rest(client)
-
-
-async def test_a_home_or_port_that_is_taken_is_said_by_its_key(upstream: ScriptedUpstream) -> None:
-    async with open_proxy(upstream.url) as proxy:
-        assert proxy.runtime is not None
-        config = proxy.runtime.config
-        with pytest.raises(ConfigError, match=f"process with pid {os.getpid()}, .* --take-over`"):
-            await serve(config, _say_nothing)
-        elsewhere = replace(
-            config,
-            home=config.home / "another",
-            server=replace(config.server, port=proxy.port),
-        )
-        with pytest.raises(ConfigError, match=f"server.port: cannot listen on .*:{proxy.port}"):
-            await serve(elsewhere, _say_nothing)
-        assert (await proxy.get("/readyz")).status == 200
-
-
 async def test_the_limit_of_open_files_is_raised(upstream: ScriptedUpstream) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
@@ -239,10 +173,6 @@ async def test_the_limit_of_open_files_is_raised(upstream: ScriptedUpstream) -> 
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= before[0]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def _say_nothing(url: str) -> None:
-    raise AssertionError(url)
 
 
 @pytest.mark.load

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from harness.wire.client import HOST, WireClient
-from harness.wire.upstream import Received, ScriptedUpstream, at_once
+from harness.wire.upstream import ScriptedUpstream
 from harness.wire.websocket import HANDSHAKE, frame
 from tests.e2e.proxy import Proxy
-from tests.testkit.wire import named, post
+from tests.testkit.wire import bystander
 
 SECONDS = 60
 AT_ONCE: Final = 8
@@ -118,27 +118,13 @@ async def test_random_requests_harm_nobody(
 ) -> None:
     dice = random.Random(seed)
 
-    async def script(sent: Received) -> None:
-        if sent.headers.get("thread-id") == "bystander":
-            await sent.created()
-            await sent.go.wait()
-            await sent.completed()
-        else:
-            await at_once(sent)
-
-    upstream.script = script
     with trio.fail_after(SECONDS):
-        bystander = await proxy.connect()
-        await bystander.send(post(named("bystander")))
-        sent = await upstream.wait_sent(1)
-        for _ in range(0, count, AT_ONCE):
-            async with trio.open_nursery() as nursery:
-                for _ in range(AT_ONCE):
-                    client = await proxy.connect()
-                    nursery.start_soon(_try, client, _request(dice), dice.random())
-        sent.go.set()
-        assert b"response.completed" in (await bystander.answer()).body
-        await bystander.hang_up()
+        async with bystander(await proxy.connect(), upstream):
+            for _ in range(0, count, AT_ONCE):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(AT_ONCE):
+                        client = await proxy.connect()
+                        nursery.start_soon(_try, client, _request(dice), dice.random())
         status = await proxy.until_idle()
 
     assert "broken" not in status["outcomes"]

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from proxy.process.activation import Launch
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.process import open_child, run
-from tests.e2e.proxy import Proxy, open_proxy
+from tests.e2e.proxy import Proxy
 from tests.testkit.wire import create
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
@@ -302,32 +302,6 @@ async def test_a_service_managers_process_is_left_to_its_manager(
             assert "service manager" in failed.stderr.decode()
             assert (await child.proxy.get("/readyz")).status == 200
             assert await child.stop() == 0
-
-
-async def test_a_take_over_of_a_free_home_is_an_ordinary_start(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    async with open_child(tmp_path / "home", upstream.url, "--take-over") as child:
-        assert (await child.proxy.get("/readyz")).status == 200
-        assert await child.stop() == 0
-
-
-async def test_serving_returns_when_the_next_one_has_taken_over(upstream: ScriptedUpstream) -> None:
-    said: list[str] = []
-    async with open_proxy(upstream.url) as proxy, trio.open_nursery() as nursery, deadline():
-        assert proxy.runtime is not None
-        config = proxy.runtime.config
-        again = replace(config, server=replace(config.server, port=proxy.port))
-        before = proxy.runtime
-        after = await nursery.start(
-            partial(serve, again, said.append, launch=Launch(take_over=True))
-        )
-        await proxy.over.wait()
-        await turn(proxy, "t")
-
-        assert said == [f"http://{HOST}:{proxy.port}"]
-        assert (len(before.journal.recent), len(after.journal.recent)) == (0, 1)
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_service_managers_listener_outlives_serving(

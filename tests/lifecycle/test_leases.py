@@ -422,6 +422,16 @@ async def test_a_third_turn_follows_the_second_that_was_granted_but_has_not_begu
 # Memory, WebSockets, and the door.
 
 
+async def test_a_lease_holds_what_its_body_grows_by_and_gives_back_all_of_it() -> None:
+    admission = Admission(Limits(memory_bytes=10))
+    async with admission.lease(ask(1, body_bytes=5)) as lease:
+        assert lease.grow(5)
+        assert not lease.grow(1)
+        assert held(admission) == (1, 1, 10)
+
+    assert held(admission) == NOTHING
+
+
 def test_256_websockets_have_a_place_and_the_257th_is_refused(admission: Admission) -> None:
     with ExitStack() as places:
         for _ in range(256):

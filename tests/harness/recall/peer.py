@@ -1,4 +1,4 @@
-"""The server's end of a WebSocket, as a test or the stand-in plays it."""
+"""The server's end of a WebSocket, as a test plays it."""
 
 import socket
 import struct
@@ -10,7 +10,6 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Event, Ping, Request, TextMessage
 
 from harness.wire.client import receive
-from harness.wire.upstream import Received
 
 
 class Peer:
@@ -21,12 +20,7 @@ class Peer:
         self._ws = WSConnection(ConnectionType.SERVER)
         self._events: list[Event] = []
 
-    async def accept(self, received: Received | None = None) -> None:
-        """Accept a handshake: the one that was `received` already, or the one that comes."""
-        if received is not None:
-            fields = [(name.encode(), text.encode()) for name, text in received.headers.items()]
-            self._ws.initiate_upgrade_connection(fields, received.target)
-            self._events += self._ws.events()
+    async def accept(self) -> None:
         assert isinstance(await self.hear(), Request)
         await self.say(AcceptConnection())
 

@@ -33,27 +33,6 @@ def test_everybody_is_dealt_faults_and_no_kind_is_left_out(
     assert {fault for faults in dealt for fault in faults} == set(kinds(transport))
 
 
-@pytest.mark.parametrize(
-    ("fault", "over_ws", "over_http"),
-    [
-        (None, End.COMPLETED, End.COMPLETED),
-        (Fault.SLOW_READER, End.COMPLETED, End.COMPLETED),
-        (Fault.HANG_UP_WAITING, End.LEFT, End.LEFT),
-        (Fault.HANG_UP_STREAMING, End.LEFT, End.LEFT),
-        (Fault.REPLACE, End.REPLACED, End.REPLACED),
-        (Fault.INTERRUPT, End.INCOMPLETE, End.LEFT),
-        (Fault.STATUS_429, End.REFUSED, End.REFUSED),
-        (Fault.STATUS_503, End.REFUSED, End.REFUSED),
-        (Fault.NO_FIRST_BYTE, End.REFUSED, End.REFUSED),
-        (Fault.CUT_STREAM, End.REFUSED, End.CUT),
-        (Fault.FAILED, End.FAILED, End.FAILED),
-    ],
-)
-def test_how_a_fault_ends(fault: Fault | None, over_ws: End, over_http: End) -> None:
-    assert ends_allowed(fault, Transport.WS) == {over_ws}
-    assert ends_allowed(fault, Transport.HTTP) == {over_http}
-
-
 @pytest.mark.parametrize("fault", [None, *Fault])
 def test_a_refusal_has_a_status_and_a_send_has_a_bound(fault: Fault | None) -> None:
     refusable = End.REFUSED in ends_allowed(fault, Transport.WS)

@@ -16,7 +16,7 @@ from harness.recall.evidence import (
     clean,
     passed,
 )
-from harness.recall.faults import End, Fault, Step, Transport
+from harness.recall.faults import End, Fault, Transport
 from harness.recall.judge import judge
 from harness.recall.line import Refused
 from harness.recall.plan import Plan
@@ -251,7 +251,3 @@ def test_a_check_names_a_few_offenders_and_counts_the_rest() -> None:
     )
     assert not passed([many])
     assert passed([replace(many, verdict=CheckVerdict.NOT_JUDGED)])
-
-
-def test_the_first_request_of_a_plan_makes_calls() -> None:
-    assert next(PLAN.exchanges()).exchange.step is Step.CALLS

@@ -1,74 +1,18 @@
 """Sessions straight at the scripted upstream over loopback: what they see is what was planned."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from harness.recall.calls import Item
-from harness.recall.evidence import CheckVerdict
 from harness.recall.faults import End
-from harness.recall.http_line import HttpLine
-from harness.recall.judge import judge
-from harness.recall.line import Address, LineClosed, Message, StreamEvent
-from harness.recall.plan import Plan, ScriptedExchange
+from harness.recall.line import LineClosed, Message, StreamEvent
+from harness.recall.plan import ScriptedExchange
 from harness.recall.script import events
 from harness.recall.session import ClientSession
-from harness.recall.stage import Stage
-from harness.recall.upstream import PlanScript, open_plan
 from harness.recall.watch import Notes
-from tests.harness.recall.kit import small_plan, sound
-
-
-@asynccontextmanager
-async def no_proxy(plan: Plan) -> AsyncIterator[tuple[PlanScript, Address, Stage]]:
-    stage = Stage(session.thread_id for session in plan.waves)
-    with trio.fail_after(10):
-        async with open_plan(plan, stage) as (upstream, port):
-            yield upstream, Address(host="127.0.0.1", port=port), stage
-
-
-async def take(plan: Plan) -> tuple[Notes, PlanScript]:
-    """All sessions of a plan, and the waves let go as they fill."""
-    notes = Notes()
-    async with no_proxy(plan) as (upstream, address, stage), trio.open_nursery() as nursery:
-        for session in (*plan.waves, *plan.faulty):
-            line = HttpLine(address, session)
-            nursery.start_soon(ClientSession(session, line, notes).run)
-        for wave in range(len(plan.waves[0].turns)):
-            await stage.wait_full(wave)
-            stage.open(wave)
-    return notes, upstream
-
-
-async def failed_checks(plan: Plan) -> set[str]:
-    notes, upstream = await take(plan)
-    evidence = sound(
-        plan,
-        seen=tuple(notes.seen),
-        client_problems=tuple(notes.problems),
-        upstream_problems=tuple(upstream.memory.problems),
-        sends=dict(upstream.memory.sends),
-        cuts=dict(upstream.memory.cuts),
-    )
-    return {check.says for check in judge(evidence) if check.verdict is CheckVerdict.FAIL}
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_sessions_get_back_exactly_their_own(seed: int) -> None:
-    plan = small_plan(seed=seed, sessions=4, rounds=3)
-
-    assert await failed_checks(plan) <= {"every request ended as planned"}
-
-
-async def test_a_swapped_call_is_lost_by_one_and_foreign_to_the_other() -> None:
-    assert await failed_checks(small_plan(swap=True)) >= {
-        "no call lost, doubled or foreign",
-        "nothing crossed, nothing out of order",
-        "the upstream saw the whole input",
-    }
+from tests.harness.recall.kit import small_plan
 
 
 class DeafLine:
