@@ -102,7 +102,7 @@ async def start_turnlane(
 ) -> Turnlane:
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
     output, config = home / "output.txt", home / "turnlane.toml"
-    home.mkdir(exist_ok=True)
+    await trio.Path(home).mkdir(exist_ok=True)
     config.write_text(settings)
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), *options]
     with output.open("ab") as errors:

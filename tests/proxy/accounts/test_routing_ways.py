@@ -1,7 +1,6 @@
 """The rule by example: the way round an account in trouble, and where a thread begins."""
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,18 +193,6 @@ def test_what_a_request_continues_on_comes_before_family_and_room() -> None:
     assert said(found(views, RouteMemory(parent=A), anchor=B)) == (B, "new", "anchor")
     spent_anchor = [view("a", 10), view("b", **spent())]
     assert said(found(spent_anchor, RouteMemory(parent=A), anchor=B)) == (A, "new", "parent")
-
-
-def test_200_children_with_one_turn_stay_with_their_parent() -> None:
-    views = [view("a", 70), view("b", 0), view("c", 0)]
-    memory, served = RouteMemory(parent=A), Counter[AccountId]()
-    for child in range(200):
-        running = {A: child % 7}
-        decided = found(views, replace(memory, in_flight=running))
-        served[decided.account] += 1
-        memory = replace(memory, sibling=decided.account, cursor=decided.account)
-
-    assert served == {A: 200}
 
 
 def test_when_all_are_in_trouble_new_threads_spread_and_children_follow() -> None:
