@@ -529,17 +529,6 @@ async def test_a_stream_that_fails_by_quota_moves_the_next_turn(
     assert moves(bench)[2] == ("b", "rebound", "quota")
 
 
-async def test_after_the_first_event_nothing_fails_over(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, CUT, accounts=[account("a"), account("b")])
-
-    await bench.post().wait_returned()
-
-    assert bench.outcomes == [Outcome.CUT]
-    assert len(bench.upstream.sent) == 1
-
-
 @both
 async def test_a_turn_that_found_only_spent_accounts_may_come_again_for_the_next(
     transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock

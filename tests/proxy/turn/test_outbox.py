@@ -117,12 +117,6 @@ async def test_taking_can_be_given_up_and_nothing_is_lost(
 # The bound.
 
 
-async def test_putting_up_to_the_limit_does_not_wait(outbox: Outbox, nursery: trio.Nursery) -> None:
-    putting = await watch(nursery, lambda: outbox.put(event(10)))
-
-    assert not putting.waits
-
-
 async def test_putting_beyond_the_limit_waits_until_it_is_written(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -218,10 +212,6 @@ async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
 
 
 # The last byte.
-
-
-async def test_an_empty_outbox_is_taken(outbox: Outbox, nursery: trio.Nursery) -> None:
-    assert not (await watch(nursery, outbox.wait_taken)).waits
 
 
 async def test_the_last_byte_is_waited_for(

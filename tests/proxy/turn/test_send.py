@@ -160,20 +160,6 @@ async def test_a_refusal_that_came_in_time_keeps_its_status_while_its_words_are_
     assert (client.status, client.body, client.complete) == (429, b"words", True)
 
 
-async def test_a_page_is_no_answer_to_a_streamed_request(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    page = Script([b"<html>"], headers=((b"content-type", b"text/html"),))
-    bench = Bench(nursery, page)
-
-    client = bench.post()
-    await client.wait_returned()
-
-    assert client.status == 502
-    assert b"upstream_unusable" in client.body
-    assert bench.outcomes == [Outcome.UPSTREAM_FAILED]
-
-
 async def test_of_an_endless_refusal_a_mebibyte_is_passed_on(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
