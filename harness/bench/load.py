@@ -1,5 +1,7 @@
 """The clients of a bench: sessions side by side, each turn after turn, on bare sockets.
 
+They share nothing with `harness.wire`: what they cost would be measured along with the proxy.
+
 Prints one JSON document: turns, errors, and how long first events, turns and each event took.
 With `--hold` its connections stay open after that, until its stdin ends.
 """
@@ -189,7 +191,7 @@ class Socket(LoadSession):
 
 
 def _end_of_frame(data: bytes, at: int) -> int:
-    """Where the frame ends that begins there; beyond the data while its length is unknown."""
+    """Return where the frame that begins there ends; beyond the data while that is unknown."""
     unknown = len(data) + 1
     if len(data) < at + 2:
         return unknown

@@ -1,4 +1,4 @@
-"""What memory becomes: over many turns of fresh threads, and with full transcripts."""
+"""Memory over many turns of fresh threads, and with full transcripts."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from harness.child import python, with_path
 EVENTS = 10
 SESSIONS = 64
 TURNS = 16
-"""Of each session; so 1,024 together."""
+"""Turns of each session; 1,024 together."""
 LOADS = 20
 KB = 600
 

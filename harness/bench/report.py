@@ -74,7 +74,7 @@ def table(found: Mapping[str, Any]) -> Table:
 
 
 def compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> Table:
-    """How each figure of ours, as a ratio to the floor of its own run, has moved.
+    """Return how each of turnlane's figures, as a ratio to the floor of its own run, has moved.
 
     Raises Incomparable.
     """

@@ -1,5 +1,7 @@
 """The upstream of a bench: answers every turn with the same events, at once or at a pace.
 
+It shares nothing with `harness.wire`: what it costs would be measured along with the proxy.
+
 Arguments: port, events, seconds between two events. Every event says when it was written, on the
 clock that all processes of a machine share, so a client can tell how long it was on its way.
 """

@@ -1,4 +1,4 @@
-"""PURE what the scripted upstream does with one request: send, hold, refuse, or drop it."""
+"""PURE the scripted upstream's acts for one request: send, hold, refuse, or drop it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class HoldTurn:
 
 @dataclass(frozen=True, slots=True)
 class UntilCut:
-    """Say nothing more; the client's going away is what ends this request."""
+    """Say nothing more; the request ends when its client leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ SHOWN_BEFORE_CUT = 4
 
 
 def acts(plan: Plan, session: SessionPlan, exchange: ScriptedExchange) -> Iterator[Act]:
-    """The acts of one request, in order."""
+    """Yield the acts of one request, in order."""
     turn = session.turns[exchange.turn]
     said = events(plan, session, exchange)
     rng = Random(f"{plan.seed} {exchange.tag}")

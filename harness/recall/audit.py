@@ -25,7 +25,7 @@ class Arrival:
 def read_request(
     sessions: Mapping[str, SessionPlan], headers: Mapping[str, str], body: bytes
 ) -> Arrival | str:
-    """Whose request this is. A text: it is nobody's, and why."""
+    """Return whose request this is, or a text that says why it belongs to no session."""
     session = sessions.get(headers.get("thread-id", ""))
     if session is None:
         return f"a request of an unknown thread {headers.get('thread-id')!r}"
@@ -57,11 +57,11 @@ def _problems(
 
 
 def _difference(expected: list[dict[str, Any]], seen: object) -> list[str]:
-    """The first place where two inputs differ."""
+    """Return the first place where two inputs differ."""
     if seen == expected:
         return []
     if not isinstance(seen, list):
-        return ["the input is no list"]
+        return ["the input is not a list"]
     for place, (wanted, got) in enumerate(zip(expected, seen, strict=False)):
         if wanted != got:
             what = got.get("type") if isinstance(got, dict) else type(got).__name__

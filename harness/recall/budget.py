@@ -14,7 +14,7 @@ from harness.recall.watch import SeenAnswer
 REASON: Final = "workflow_concurrency_exhausted"
 _CODE: Final = "queue_capacity_exceeded"
 _STATUS: Final = MappingProxyType({Transport.WS: 429, Transport.HTTP: 503})
-"""To Codex, which waits out a 503 more often over HTTP."""
+"""What Codex is told: over HTTP it waits out a 503 more often."""
 
 
 def fan_out_checks(evidence: RunEvidence) -> tuple[Check, ...]:
@@ -42,13 +42,13 @@ def fan_out_checks(evidence: RunEvidence) -> tuple[Check, ...]:
 
 
 def family_of(plan: Plan) -> Mapping[str, SessionPlan]:
-    """The sessions of the fan-out, by thread."""
-    everybody = (plan.fan_out.root, *plan.fan_out.workers) if plan.fan_out is not None else ()
-    return {session.thread_id: session for session in everybody}
+    """Return the sessions of the fan-out, by thread."""
+    family = (plan.fan_out.root, *plan.fan_out.workers) if plan.fan_out is not None else ()
+    return {session.thread_id: session for session in family}
 
 
 def expected(fan_out: FanOut, moment: Moment) -> tuple[int, int, int]:
-    """Turns that stand, turns that are refused, and refusals so far."""
+    """Return the turns held upstream, the turns refused, and the refusals so far."""
     many = len(fan_out.children) - WORKERS
     match moment:
         case Moment.FANNED:
@@ -68,7 +68,7 @@ def _wrong_moment(evidence: RunEvidence, found: FanOutEvidence, moment: Moment) 
         return
     stand, refused, refusals = expected(evidence.plan.fan_out, moment)
     if (sample.standing, sample.refused) != (stand, refused):
-        yield f"{sample.standing} stood and {sample.refused} were refused"
+        yield f"{sample.standing} were held and {sample.refused} were refused"
     if isinstance(sample.status, Unreadable):
         yield sample.status.reason
     elif isinstance(found.before, Status) and evidence.alone:

@@ -1,4 +1,4 @@
-"""Evidence: everything that a run has gathered and is judged by."""
+"""Everything that a run has gathered and is judged by, and the verdicts."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LANE_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveSample:
-    """What /status said while all sessions of a wave stood at the upstream."""
+    """The status while the upstream held all sessions of a wave."""
 
     wave: int
     arrived: int
@@ -23,7 +23,7 @@ class WaveSample:
 
 
 class Moment(StrEnum):
-    """When a fan-out is looked at; in this order."""
+    """The moments at which a fan-out is sampled, in this order."""
 
     FANNED = "all children have asked"
     JOINED = "the conversation itself has asked"
@@ -33,7 +33,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutSample:
-    """How many turns stood at the upstream, how many were refused, and what /status said."""
+    """The turns that the upstream held, the turns refused, and the status, at one moment."""
 
     standing: int
     refused: int
@@ -45,7 +45,7 @@ class FanOutEvidence:
     before: Status | Unreadable
     samples: Mapping[Moment, FanOutSample]
     interactive_seconds: float | None
-    """From the asking of the conversation's own turn to its standing at the upstream."""
+    """From the request of the conversation's own turn to its arrival at the upstream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +68,14 @@ class RunEvidence:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else used the proxy: else its peaks are not ours to judge."""
+        """True if this run alone used the proxy; otherwise its peaks are not judged."""
         admitted = self.after.turns.admitted - self.before.turns.admitted
         idle = self.before.turns.active == 0 and self.before.lanes.active == 0
         return self.own_child or (idle and admitted <= len(self.seen))
 
 
 SHOWN = 5
-"""How many offenders a check names; the others are counted."""
+"""The number of offenders that a check names; the others are counted."""
 
 
 class CheckVerdict(StrEnum):
@@ -92,7 +92,7 @@ class Check:
 
 
 def clean(says: str, offenders: Iterable[str], good: str = "") -> Check:
-    """Passes when there is no offender; `good` is the detail it then has."""
+    """Return a check that passes if there is no offender; `good` is then its detail."""
     found = list(offenders)
     if not found:
         return Check(says=says, verdict=CheckVerdict.PASS, detail=good)

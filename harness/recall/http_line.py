@@ -1,4 +1,4 @@
-"""HttpLine: a session over HTTP, with a new connection and the whole history for each request."""
+"""A session over HTTP, with a new connection and the whole history for each request."""
 
 import re
 from collections import deque
@@ -90,7 +90,7 @@ class EventReader:
 
     @property
     def empty(self) -> bool:
-        """Whether no piece of an unfinished event is left."""
+        """True if no piece of an unfinished event is left."""
         return not self._rest
 
     def feed(self, data: bytes) -> Iterator[StreamEvent]:

@@ -25,7 +25,7 @@ _WITH_TERMINAL = frozenset({End.COMPLETED, End.FAILED, End.INCOMPLETE, End.REFUS
 
 
 def judge(evidence: RunEvidence) -> tuple[Check, ...]:
-    """All checks of a run, in the order in which its report shows them."""
+    """Return all checks of a run, in the order in which its report shows them."""
     rows = list(_rows(evidence))
     return (
         clean("every session took every turn", _missing(evidence)),
@@ -43,7 +43,7 @@ def judge(evidence: RunEvidence) -> tuple[Check, ...]:
 
 
 def _rows(evidence: RunEvidence) -> Iterator[tuple[Planned, SeenAnswer]]:
-    """What was planned beside what was seen, as far as it was seen and not refused in a fan-out."""
+    """Pair what was planned with what was seen, except refusals in a fan-out."""
     seen = {seen.exchange.tag: seen for seen in evidence.seen}
     for planned in evidence.plan.exchanges():
         if planned.exchange.tag in seen:
@@ -106,7 +106,7 @@ def _wrong_sends(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
 
 
 def _not_cut(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
-    """Whatever reached the upstream and was left by its client must have been cut there."""
+    """Yield what its client left and the upstream was not cut from, and the reverse."""
     for planned, _seen in rows:
         tag = planned.exchange.tag
         sends, cuts = evidence.sends.get(tag, 0), evidence.cuts.get(tag, 0)

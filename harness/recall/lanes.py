@@ -22,7 +22,7 @@ def lane_checks(evidence: RunEvidence) -> tuple[Check, ...]:
 
 
 def if_alone(evidence: RunEvidence, check: Check) -> Check:
-    """A count that others can move is evidence only when it is right, or when nobody else was."""
+    """Judge a count that others can move only if it is right, or if this run was alone."""
     if evidence.alone or check.verdict is CheckVerdict.PASS:
         return check
     return Check(says=check.says, verdict=CheckVerdict.NOT_JUDGED, detail="others used this proxy")
@@ -50,7 +50,7 @@ def _wrong_peaks(evidence: RunEvidence) -> Iterator[str]:
 
 
 def _before_fan_out(evidence: RunEvidence) -> Status:
-    """A fan-out may hold more lanes than there are sessions."""
+    """Return the status before the fan-out, which may hold more lanes than there are sessions."""
     if evidence.fan_out is not None and isinstance(evidence.fan_out.before, Status):
         return evidence.fan_out.before
     return evidence.after
@@ -71,7 +71,7 @@ def _wrong_beyond(evidence: RunEvidence) -> Iterator[str]:
         if lanes.refused - before.refused < len(evidence.plan.beyond):
             yield f"{lanes.refused - before.refused} refusals were counted"
     else:
-        yield "nobody could read /status after it"
+        yield "/status could not be read after it"
 
 
 def _wrong_refusal(seen: SeenAnswer) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _sent_all_the_same(evidence: RunEvidence) -> Iterator[str]:
 
 
 def _refusals(evidence: RunEvidence) -> Iterator[str]:
-    """Where the counts differ from what the plan asks for."""
+    """Yield where the counts differ from what the plan asks for."""
     before, after = evidence.before.refusals, evidence.after.refusals
     planned = {"lanes_at_capacity": len(evidence.plan.beyond)}
     if evidence.plan.fan_out is not None:

@@ -1,4 +1,4 @@
-"""Probe: reads /status, and waits until what it accounts for has gone back to where it was."""
+"""Read /status, and wait until its figures are back where they were."""
 
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -10,7 +10,7 @@ from harness.recall.line import Address
 from harness.wire.client import CutError, fetch
 
 SETTLE_SECONDS = 5.0
-"""What a client that went away held is back within one second; the rest is for a busy machine."""
+"""What a client held is back within one second of its leaving; the rest is for a busy machine."""
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
@@ -71,7 +71,7 @@ class Status:
 
     @property
     def held(self) -> dict[str, int]:
-        """What must be back where it was when nobody asks for anything."""
+        """The figures that must be back where they were when nothing runs."""
         return {
             "lanes": self.lanes.active,
             "retained bytes": self.lanes.retained_bytes,
@@ -84,7 +84,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """There is no /status, or it does not account for what a run is judged by."""
+    """/status is missing, or does not say what a run is judged by."""
 
     reason: str
 
@@ -106,7 +106,7 @@ class Probe:
             return Unreadable(f"/status cannot be read: {error}")
 
     async def wait_back_at(self, before: Status) -> Status | Unreadable:
-        """The status once nothing more is held than before, or after the time it has to settle."""
+        """Return the status once no more is held than before, or when the time is over."""
         deadline = trio.current_time() + self._settle_seconds
         while True:
             status = await self.read()

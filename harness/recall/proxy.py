@@ -132,7 +132,7 @@ class Resident:
 
 
 def read_resident(pid: int | None, proc: Path = Path("/proc")) -> Resident | None:
-    """None without a pid, and on systems that do not say."""
+    """Return None without a pid, and on systems that do not say."""
     if pid is None:
         return None
     try:

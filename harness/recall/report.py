@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The smallest value that at least `percent` of all do not exceed; 0 for none."""
+    """Return the smallest value that `percent` of all values do not exceed; 0 for none."""
     ordered = sorted(values)
     if not ordered:
         return 0.0
@@ -30,7 +30,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def document(evidence: RunEvidence, checks: Sequence[Check]) -> dict[str, Any]:
-    """The run as JSON."""
+    """Return the run as JSON."""
     plan = evidence.plan
     return {
         "verdict": CheckVerdict.PASS if passed(checks) else CheckVerdict.FAIL,
@@ -51,7 +51,7 @@ def document(evidence: RunEvidence, checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def figures(evidence: RunEvidence) -> dict[str, int | float]:
-    """What is shown and never judged."""
+    """Return what is shown and never judged."""
     requests = Counter(seen.end for seen in evidence.seen)
     served = [seen.seconds for seen in evidence.seen if seen.end is End.COMPLETED]
     shown: dict[str, int | float] = {
@@ -82,14 +82,14 @@ def _of_workers(evidence: RunEvidence) -> Iterator[SeenAnswer]:
 
 
 def fault_counts(evidence: RunEvidence) -> dict[str, int]:
-    """How often each fault was met."""
+    """Return how often each fault was met."""
     seen = {seen.exchange.tag for seen in evidence.seen}
     met = [p.fault for p in evidence.plan.exchanges() if p.fault and p.exchange.tag in seen]
     return dict(sorted(Counter(met).items()))
 
 
 def table(evidence: RunEvidence, checks: Sequence[Check]) -> RenderableType:
-    """The run as a terminal shows it."""
+    """Return the run as a terminal shows it."""
     plan = evidence.plan
     title = (
         f"turnlane recall: {len(plan.waves)} sessions, {len(plan.waves[0].turns)} rounds, "

@@ -1,4 +1,4 @@
-"""PURE what Codex puts on the wire: its headers, its bodies, and the metadata that names a turn."""
+"""PURE the requests that Codex sends: headers, bodies, and the metadata that names a turn."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -34,11 +34,11 @@ SHAPE: Final[Mapping[str, Any]] = {
     "include": ["reasoning.encrypted_content"],
     "text": {"verbosity": "low"},
 }
-"""The keys that every request repeats, and that must reach the upstream as they are."""
+"""The keys that every request repeats, and that must reach the upstream unchanged."""
 
 
 def instructions() -> Item:
-    """The base instructions: as large as those of a real client, and the same for everybody."""
+    """Return the base instructions: as large as a real client's, and the same in every session."""
     return message("developer", "You are a coding agent. " * 800, "msg_instructions")
 
 
@@ -61,7 +61,7 @@ def turn_metadata(session: SessionPlan, exchange: ScriptedExchange | None) -> st
 
 
 def exchange_named(metadata: str) -> ScriptedExchange | None:
-    """The exchange that turn metadata names, or None."""
+    """Return the exchange that turn metadata names, or None."""
     try:
         named = msgspec.json.decode(metadata)
         return ScriptedExchange(
@@ -75,7 +75,7 @@ def exchange_named(metadata: str) -> ScriptedExchange | None:
 
 
 def kinship(session: SessionPlan) -> HeaderPairs:
-    """By what a sub-agent is known: these stand in headers and, with the same names, in frames."""
+    """Return what identifies a sub-agent, in headers and, with the same names, in frames."""
     if session.parent_id is None:
         return ()
     return (
@@ -85,7 +85,7 @@ def kinship(session: SessionPlan) -> HeaderPairs:
 
 
 def headers(session: SessionPlan, exchange: ScriptedExchange | None) -> HeaderPairs:
-    """The headers of a request, or of a WebSocket handshake (then `exchange` is None)."""
+    """Return the headers of a request, or of a handshake (then `exchange` is None)."""
     transport: HeaderPairs = (
         (("openai-beta", "responses_websockets=2026-02-06"),)
         if exchange is None
@@ -109,7 +109,7 @@ def headers(session: SessionPlan, exchange: ScriptedExchange | None) -> HeaderPa
 def body(
     session: SessionPlan, exchange: ScriptedExchange | None, items: Iterable[Item]
 ) -> dict[str, Any]:
-    """The body of a POST; a frame has these keys too."""
+    """Return the body of a POST; a frame has these keys too."""
     turn_id = "" if exchange is None else session.turns[exchange.turn].turn_id
     metadata = {
         "session_id": session.session_id,
@@ -131,7 +131,7 @@ def prewarm_frame(session: SessionPlan) -> dict[str, Any]:
 def create_frame(
     session: SessionPlan, exchange: ScriptedExchange, items: Iterable[Item], previous: str | None
 ) -> dict[str, Any]:
-    """One WebSocket request: only what is new when `previous` names the response before it."""
+    """Return one WebSocket request: only what is new when `previous` names the last response."""
     frame = {"type": "response.create", **body(session, exchange, items)}
     return frame if previous is None else {"previous_response_id": previous, **frame}
 
@@ -142,5 +142,5 @@ def interrupt_frame(response_id: str) -> dict[str, Any]:
 
 
 def foreign_secrets(data: bytes, own: str) -> frozenset[str]:
-    """The secrets of other sessions that stand in these bytes."""
+    """Return the secrets of other sessions that these bytes contain."""
     return frozenset(found.decode() for found in SECRET.findall(data)) - {own}

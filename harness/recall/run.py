@@ -25,7 +25,7 @@ WAVE_SECONDS = 20.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Run:
-    """What the phases share."""
+    """The state that the phases share."""
 
     plan: Plan
     target: Target
@@ -49,7 +49,7 @@ Phase = Callable[[Run], Awaitable[None]]
 
 
 async def waves(run: Run) -> None:
-    """All sessions together, each wave held until everybody has arrived."""
+    """Run all sessions together, each wave held until every session has arrived."""
     async with trio.open_nursery() as nursery:
         for plan in run.plan.waves:
             nursery.start_soon(_take_part, run, plan)
@@ -57,14 +57,14 @@ async def waves(run: Run) -> None:
 
 
 async def faults(run: Run) -> None:
-    """As many sessions at once as before; each meets its faults between healthy turns."""
+    """Run as many sessions at once as before; each meets its faults between healthy turns."""
     async with trio.open_nursery() as nursery:
         for plan in run.plan.faulty:
             nursery.start_soon(run.session(plan).run)
 
 
 async def fan_out(run: Run) -> None:
-    """One conversation alone, with more children at once than its budget has turns."""
+    """Run one conversation alone, with more children at once than its budget has turns."""
     if run.plan.fan_out is not None:
         conductor = Conductor(run.plan.fan_out, run.stage.family, run.session)
         run.fan_out = await conductor.run(run.probe, run.wave_seconds)

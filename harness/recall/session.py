@@ -1,4 +1,4 @@
-"""Session: one simulated client that lives through its plan, and misbehaves where the plan says."""
+"""One simulated client that follows its plan, and misbehaves where the plan says."""
 
 from typing import Self
 
@@ -39,7 +39,7 @@ class ClientSession:
             await self._line.drop()
 
     async def run(self) -> bool:
-        """Whether all turns could be taken to their end; the first that cannot is the last."""
+        """Take all turns; return False at the first that cannot be completed."""
         async with self:
             for turn in self._plan.turns:
                 if not await self.take(turn):
@@ -48,7 +48,7 @@ class ClientSession:
         return True
 
     async def ask_once(self) -> End:
-        """The first request alone, for a session that is expected to be refused."""
+        """Send the first request alone, for a session that is expected to be refused."""
         turn = self._plan.turns[0]
         self.begin(turn)
         async with self:
@@ -56,11 +56,11 @@ class ClientSession:
         return seen.end
 
     def begin(self, turn: TurnPlan) -> None:
-        """The user speaks."""
+        """Let the user speak."""
         self._items += asked(self._plan, turn, Step.CALLS)
 
     async def take(self, turn: TurnPlan) -> bool:
-        """A whole turn; whether it could be taken to its end."""
+        """Take a whole turn; return whether it was completed."""
         self.begin(turn)
         for step in Step:
             if not await self._take(turn, step):
@@ -70,7 +70,7 @@ class ClientSession:
     async def ask(
         self, turn: TurnPlan, step: Step, attempt: int = 1, fault: PlannedFault | None = None
     ) -> tuple[SeenAnswer, list[Item]]:
-        """One request, and the items that came back."""
+        """Send one request; return what was seen and the items that came back."""
         thread_id = self._plan.thread_id
         exchange = ScriptedExchange(
             thread_id=thread_id, turn=turn.number, step=step, attempt=attempt
@@ -94,7 +94,7 @@ class ClientSession:
             self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
 
     async def _take(self, turn: TurnPlan, step: Step) -> bool:
-        """One step of a turn; after a planned fault it is tried once more."""
+        """Take one step of a turn; after a planned fault, try it once more."""
         fault = turn.fault if turn.fault_at(step, 1) else None
         seen, items = await self.ask(turn, step, 1, fault)
         if fault is not None and seen.end is not End.COMPLETED:
@@ -109,7 +109,7 @@ class ClientSession:
         return True
 
     async def run_tools(self, turn: TurnPlan, items: list[Item]) -> None:
-        """The tools run in parallel, so the slowest decides; their outputs go up together."""
+        """Run the tools in parallel, so that the slowest decides; their outputs go up together."""
         calls = [item for item in items if item.get("type") in OUTPUT_TYPES]
         if calls:
             await trio.sleep(max(call.latency_seconds for call in turn.calls))
@@ -130,7 +130,7 @@ class ClientSession:
                 return end
 
     async def _misbehave(self, fault: PlannedFault, watch: Watch, message: Message) -> End | None:
-        """Do what the fault is, when the moment has come. An End: this request is over for us."""
+        """Act out the fault when its moment has come; return an End if that ends the request."""
         match fault.kind:
             case Fault.SLOW_READER if watch.marked == 1:
                 await trio.sleep(fault.delay_seconds)

@@ -17,7 +17,7 @@ from harness.wire.upstream import Received, open_upstream
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class UpstreamMemory:
-    """What the upstream was asked and how that ended, by the tag of each exchange."""
+    """Requests that the upstream received, and how they ended, by the tag of each exchange."""
 
     sends: Counter[str] = field(default_factory=Counter)
     cuts: Counter[str] = field(default_factory=Counter)

@@ -1,4 +1,4 @@
-"""PURE Watch: what one client saw of one request, gathered message by message."""
+"""PURE what clients saw: of one request, message by message, and of a whole run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from harness.recall.plan import ScriptedExchange, SessionPlan
 from harness.recall.requests import TERMINALS, foreign_secrets
 
 LOCAL_EVENTS = frozenset({"keepalive", "codex.rate_limits", "response.metadata"})
-"""What a proxy may add of its own; everything else must be the upstream's, marked and in order."""
+"""The events that a proxy may add; all others must be the upstream's, marked and in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class SeenAnswer:
 
     @property
     def refused_here(self) -> bool:
-        """Whether turnlane refused it, so that nobody was asked."""
+        """True if turnlane refused it, so that no provider was asked."""
         return self.refused is not None and bool(self.refused.reason)
 
 
@@ -38,7 +38,7 @@ class Watch:
         self.items: list[Item] = []
         self.terminals: list[str] = []
         self.marked = 0
-        """How many events of the upstream have arrived."""
+        """The number of the upstream's events that have arrived."""
         self._session = session
         self._exchange = exchange
         self._problems: list[str] = []
@@ -51,10 +51,10 @@ class Watch:
             self._refused = message
             self.terminals.append("error")
         elif self.terminals and not message.clean:
-            self._problems.append("the stream was cut behind its terminal event")
+            self._problems.append("the stream was cut after its terminal event")
 
     def end(self) -> End | None:
-        """How the request has ended, as far as its own messages say."""
+        """Return how the request has ended, as far as its own messages say."""
         match self.terminals:
             case []:
                 return None
@@ -86,7 +86,7 @@ class Watch:
         if event.type in LOCAL_EVENTS:
             return
         if self.terminals:
-            self._problems.append(f"{event.type} behind the terminal event")
+            self._problems.append(f"{event.type} after the terminal event")
         if event.type in TERMINALS:
             self.terminals.append(event.type)
         if event.type == "response.incomplete":
@@ -100,7 +100,7 @@ class Watch:
         """The proxy's own answer to an interrupt."""
         details = event.fields.get("response", {}).get("incomplete_details") or {}
         if details.get("reason") != "interrupted":
-            self._problems.append("an incomplete response that nobody interrupted")
+            self._problems.append("an incomplete response that was not interrupted")
 
     def _note_mark(self, fields: Mapping[str, Any]) -> None:
         if fields.get("recall") != self._exchange.tag:

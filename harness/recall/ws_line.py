@@ -1,4 +1,4 @@
-"""WsLine: a session over one WebSocket, prewarmed, sending only what is new, as Codex does."""
+"""A session over one WebSocket, prewarmed, which sends only what is new, as Codex does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from harness.wire.websocket import DEFLATE, WebSocket, socket_of, upgrade
 
 @dataclass(frozen=True, slots=True)
 class LastResponse:
-    """What the proxy knows of this socket: the last response, and the input that it covers."""
+    """The last response on this socket, and the number of input items that it covers."""
 
     response_id: str
     items: int
@@ -76,7 +76,7 @@ class WsLine:
         return True
 
     async def leftovers(self) -> Sequence[Message]:
-        """What the proxy had sent before it answered a ping."""
+        """Return what the proxy had sent before it answered a ping."""
         if self._socket is None:
             return ()
         try:

@@ -27,11 +27,11 @@ class Load:
     """Then it is compacted or followed by another. From 15 k to here the mean is the incident's:
     122 k a request."""
     one_off_share: float = 0.02
-    """Of the requests: sub-agents with one turn, which no cache knows."""
+    """The share of requests by sub-agents with one turn, which no cache knows."""
     one_off_tokens: int = 150_000
     retry_seconds: float = 300.0
     """A turn that is refused is asked again at the reset, or after this if that is sooner; its
-    conversation stands still until then."""
+    conversation pauses until then."""
 
     def begins_anew(self, tokens: int) -> bool:
         return tokens + self.turn_tokens[1] > self.longest_tokens
@@ -51,7 +51,7 @@ class SimTurn:
 
 
 def turns(load: Load, seed: int, lane: int) -> Iterator[SimTurn]:
-    """What one conversation after another asks for, without end; the same for every rule."""
+    """Yield the turns of one conversation after another, without end; the same for every rule."""
     rng = Random(f"turnlane simulate {seed} {lane}")
     thread, prompt, one_offs = 0, 0, 0
     tokens = _opening(load, rng)

@@ -6,7 +6,7 @@ A plain loop over events, no clock and no network. Every conversation asks for i
 the other; each turn is routed by the rule under test, its account says how much of the prompt it
 had cached, and its quota fills accordingly. Two of the rules are the proxy's own `route`, called as
 the proxy calls it; the third is the rule of the incident that this simulates, and lives only here.
-A turn that nobody may serve is refused, and asked for again some minutes later.
+A turn that no account may serve is refused, and asked for again some minutes later.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Chosen:
 
 @dataclass(slots=True, kw_only=True)
 class RuleMemory:
-    """What a rule may know of the past: the same for each."""
+    """The past as every rule may know it."""
 
     served_by: dict[str, str] = field(default_factory=dict)
     sibling: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ Choose = Callable[[SimTurn, list[SimAccount], RuleMemory, float], Chosen]
 def hop_to_cooler(
     turn: SimTurn, accounts: list[SimAccount], seen: RuleMemory, now: float
 ) -> Chosen:
-    """Every turn goes to the account with the lowest score, whoever holds the prompt."""
+    """Choose the account with the lowest score, whichever holds the prompt."""
     able = [account for account in accounts if account.spent_until(now) is None]
     if not able:
         return Chosen(account=None, retry_at=min(x.spent_until(now) or now for x in accounts))

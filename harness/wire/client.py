@@ -49,7 +49,7 @@ class WireClient:
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
         self.rest = b""
-        """What was read beyond the last answer."""
+        """Bytes read beyond the last answer."""
         self._parser = h11.Connection(h11.CLIENT)
 
     async def send(self, data: bytes) -> None:

@@ -1,6 +1,6 @@
 """A scripted model service over HTTP/1.1 on real sockets, for the harness and the tests alike.
 
-A script is called with each request and answers it as it likes. Whoever hangs up ends the script.
+A script is called with each request and answers it as it likes. A hang-up ends the script.
 An upstream that speaks WebSocket would branch off in `ScriptedUpstream._answer`, before the watch
 for a hang-up begins to read: from there on `Received.stream` is the script's own.
 """
@@ -65,7 +65,7 @@ class Received:
 
     @property
     def begun(self) -> bool:
-        """Whether the head of an answer has been sent."""
+        """True once the head of an answer has been sent."""
         return self.connection.our_state is not h11.SEND_RESPONSE
 
     async def begin(self, status: int = 200, headers: Iterable[tuple[str, str]] = SSE) -> None:

@@ -23,7 +23,7 @@ HANDSHAKE: Final = {
     "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
 }
 DEFLATE: Final = {"sec-websocket-extensions": "permessage-deflate; client_max_window_bits"}
-"""What Codex offers."""
+"""The extension that Codex offers."""
 _MARK: Final = b"have I read everything?"
 
 

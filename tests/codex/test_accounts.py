@@ -113,7 +113,7 @@ async def test_when_all_are_spent_codex_says_why(
 
 
 @pytest.mark.parametrize("first", ["codex", "turnlane", "both"])
-async def test_codex_and_turnlane_share_a_login_and_nobody_is_signed_out(
+async def test_codex_and_turnlane_share_a_login_and_neither_is_signed_out(
     binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, first: str
 ) -> None:
     auth = await start_auth_server(nursery)

@@ -23,7 +23,7 @@ AT_ONCE = 8
 WORKERS = 7
 HOLDS = "[workflow]\nhold_seconds = 60\n"
 OFTEN = "[client]\nfiller_seconds = 1\n"
-"""So that whoever waits for a turn is kept company in a short test too."""
+"""Often enough for a waiting turn to be sent a filler in a short test too."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def refused_threads(tap: Tap) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "settings"), [(2, HOLDS), (6, HOLDS + OFTEN)], ids=["short", "with fillers"]
 )
-async def test_where_workers_may_wait_all_finish_and_nobody_is_refused(
+async def test_where_workers_may_wait_all_finish_and_none_is_refused(
     codex: Codex,
     upstream: TurnUpstream,
     turnlane: Turnlane,
@@ -162,7 +162,7 @@ class Guarded:
 
 
 @pytest.mark.parametrize("settings", ["[workflow]\nturns = 2\n"], ids=["one worker"])
-async def test_a_review_that_the_user_waits_for_is_no_worker(
+async def test_a_review_that_the_user_waits_for_is_not_a_worker(
     codex: Codex, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = Guarded()

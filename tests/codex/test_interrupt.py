@@ -86,7 +86,7 @@ def speak_briefly(request: Request) -> list[Step]:
     return [0.005, *beginning(name, "soon"), *words, item_done(ending), completed(name, ending)]
 
 
-async def test_an_interrupt_at_any_moment_leaves_nothing_behind(
+async def test_an_interrupt_at_any_moment_leaves_nothing_held(
     codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
 ) -> None:
     server = await start_app_server(nursery, codex)

@@ -36,7 +36,7 @@ def key_login() -> dict[str, Any]:
 
 
 def chatgpt_login() -> dict[str, Any]:
-    """As `codex login` leaves it, with tokens that nobody has signed."""
+    """Return a login as `codex login` leaves it, with unsigned tokens."""
     claims = {
         "exp": int(time.time()) + NEXT_YEARS_SECONDS,
         "email": "user@example.invalid",

@@ -158,7 +158,7 @@ def half_closed(port: int) -> int:
 
 
 def held(status: Status, port: int) -> dict[str, int]:
-    """Whatever is still held when nobody is asking for anything."""
+    """Return what is still held when nothing runs."""
     figures = {
         "lanes.active": status["lanes"]["active"],
         "lanes.retained_bytes": status["lanes"]["retained_bytes"],

@@ -1,5 +1,4 @@
-"""A client that reads slowly: its upstream is slowed down, little is held for it, and nobody else
-notices."""
+"""A client that reads slowly: its upstream is slowed down, and little is held for it."""
 
 from __future__ import annotations
 

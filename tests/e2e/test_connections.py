@@ -61,7 +61,7 @@ async def test_a_frame_may_come_along_with_the_handshake(small: Proxy) -> None:
         await small.until_idle()
 
 
-async def test_a_frame_behind_a_denied_handshake_leaves_nothing_behind(small: Proxy) -> None:
+async def test_a_frame_after_a_denied_handshake_leaves_nothing_held(small: Proxy) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(2 * PLACES):
             client = await small.connect()
@@ -75,9 +75,7 @@ async def test_a_frame_behind_a_denied_handshake_leaves_nothing_behind(small: Pr
 
 
 @pytest.mark.parametrize("target", ["/healthz", "/readyz", "/status", "/v1/models", "/nothing"])
-async def test_a_body_that_nobody_wants_does_not_hold_its_connection(
-    small: Proxy, target: str
-) -> None:
+async def test_an_unwanted_body_does_not_hold_its_connection(small: Proxy, target: str) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(PLACES + 1):
             client = await small.connect()
@@ -105,7 +103,7 @@ async def test_a_connection_beyond_the_limit_waits_for_a_place(small: Proxy) -> 
             assert (await waits.answer("GET")).status == 200
 
 
-async def test_a_second_request_behind_a_running_one_ends_the_connection_after_the_answer(
+async def test_a_second_request_during_the_first_ends_the_connection_after_the_answer(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = on_go

@@ -71,7 +71,7 @@ async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
 
 
 async def _assert_turned_away(proxy: Proxy, fresh: WireClient, busy: WebSocket) -> None:
-    """Whoever asks during the drain hears how long it may take."""
+    """Assert that each ask during the drain is told how long it may take."""
     await fresh.send(post(named("new")))
     refused = await fresh.answer()
     assert (refused.status, refused.code) == (503, "server_busy")

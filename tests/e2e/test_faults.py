@@ -115,7 +115,7 @@ async def test_a_stream_that_is_cut_is_visibly_cut_and_never_sent_again(
     assert status["outcomes"] == {"cut": 2, "completed": 1}
 
 
-async def test_an_upstream_may_close_behind_every_answer(
+async def test_an_upstream_may_close_after_every_answer(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = closed_behind

@@ -42,7 +42,7 @@ ENDED: Final = {
 
 
 @pytest.mark.parametrize("script", [at_once, on_go])
-async def test_what_is_no_frame_ends_the_socket_with_its_code(
+async def test_an_invalid_frame_ends_the_socket_with_its_code(
     proxy: Proxy, upstream: ScriptedUpstream, script: Callable[[Received], Awaitable[None]]
 ) -> None:
     upstream.script = script
@@ -77,9 +77,7 @@ async def test_a_message_in_many_frames_with_pings_between_is_one_message(
         assert "h\N{EURO SIGN}llo" in upstream.sent[0].body.decode()
 
 
-async def test_frames_behind_a_close_are_not_heard(
-    proxy: Proxy, upstream: ScriptedUpstream
-) -> None:
+async def test_frames_after_a_close_are_ignored(proxy: Proxy, upstream: ScriptedUpstream) -> None:
     with trio.fail_after(SECONDS):
         socket = await proxy.websocket()
         await socket.raw(frame(CLOSE, b"\x03\xe8") + _json(create("t")))

@@ -113,7 +113,7 @@ def _tail(dice: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("count", [FEW // 2, pytest.param(MANY, marks=pytest.mark.load)])
-async def test_random_requests_harm_nobody(
+async def test_random_requests_do_no_harm(
     proxy: Proxy, upstream: ScriptedUpstream, seed: int, count: int
 ) -> None:
     dice = random.Random(seed)
@@ -149,7 +149,7 @@ async def _try(client: WireClient, text: bytes, whim: float) -> None:
 
 @pytest.mark.parametrize("seed", [3])
 @pytest.mark.parametrize("count", [FEW // 4, pytest.param(MANY // 4, marks=pytest.mark.load)])
-async def test_random_frames_harm_nobody(proxy: Proxy, seed: int, count: int) -> None:
+async def test_random_frames_do_no_harm(proxy: Proxy, seed: int, count: int) -> None:
     dice = random.Random(seed)
     with trio.fail_after(SECONDS):
         for _ in range(count):

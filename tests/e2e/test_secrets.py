@@ -78,7 +78,7 @@ class Scene:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of a client with a login of its own, which nobody asked for."""
+        """Headers of a client that sends a login of its own, unasked."""
         return {
             "x-turnlane-key": self.secret,
             "authorization": "Bearer cl-secret-own",
@@ -87,7 +87,7 @@ class Scene:
         }
 
     async def turn(self) -> int:
-        """One turn on a thread of its own; brings its status."""
+        """Run one turn on a thread of its own; return its status."""
         self.threads += 1
         client = await self.child.proxy.connect()
         body = b'{"stream":true,"model":"m","input":[]}'

@@ -112,7 +112,9 @@ async def test_one_that_serves_is_seen_with_its_last_turn(
     assert screen.stdout.decode().startswith(f"turnlane  serving on {seen['url']}")
 
 
-async def test_what_a_killed_one_left_fools_nobody(upstream: ScriptedUpstream, home: Path) -> None:
+async def test_the_files_of_a_killed_process_do_not_look_like_a_running_one(
+    upstream: ScriptedUpstream, home: Path
+) -> None:
     with trio.fail_after(SECONDS):
         async with used(home, upstream) as child:
             child.process.kill()
@@ -129,7 +131,7 @@ async def test_what_a_killed_one_left_fools_nobody(upstream: ScriptedUpstream, h
     assert found["Codex"]["mend"] == serve_again
 
 
-async def test_a_lock_file_that_names_a_living_process_fools_nobody(home: Path) -> None:
+async def test_a_lock_file_that_names_a_living_process_is_not_believed(home: Path) -> None:
     await trio.Path(home).mkdir()
     await trio.Path(home / "lock").write_text(f"{os.getpid()}\n")
     code, seen = await status(home)
@@ -163,7 +165,7 @@ async def test_one_that_hangs_is_named_and_does_not_serve(
     assert seen["hour"]["turns"] == 1
 
 
-async def test_another_program_on_the_port_is_no_turnlane(
+async def test_another_program_on_the_port_is_not_taken_for_turnlane(
     upstream: ScriptedUpstream, home: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
@@ -243,7 +245,7 @@ async def test_looking_at_nothing_makes_nothing(upstream: ScriptedUpstream, tmp_
 # An upgrade under its feet.
 
 
-async def test_one_whose_files_have_changed_and_gone_still_says_who_it_is(
+async def test_a_process_whose_files_have_changed_and_gone_still_names_itself(
     upstream: ScriptedUpstream, home: Path, tmp_path: Path
 ) -> None:
     package = tmp_path / "package"

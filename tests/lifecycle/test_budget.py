@@ -93,7 +93,7 @@ def test_a_child_that_waited_for_a_whole_window_counts_while_it_runs() -> None:
     assert family.books(600).children == 0
 
 
-def test_whoever_was_promised_first_and_admitted_last_does_not_date_its_child_back() -> None:
+def test_a_place_promised_first_and_admitted_last_does_not_date_its_child_back() -> None:
     family = Root()
     first, second = worker(1), worker(1)
     family.workflow.reserve(first, 0)

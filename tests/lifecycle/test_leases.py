@@ -109,7 +109,7 @@ async def test_a_lease_that_was_waited_for_comes_back_whichever_way_its_block_en
 
 
 @WAYS
-async def test_whoever_is_cancelled_while_waiting_leaves_the_place_to_the_next(
+async def test_a_turn_cancelled_while_waiting_leaves_the_place_to_the_next(
     way: Way, start: Holders, autojump_clock: MockClock
 ) -> None:
     admission, earlier, later = await two_in_one_lane(start, way)
@@ -125,7 +125,7 @@ async def test_whoever_is_cancelled_while_waiting_leaves_the_place_to_the_next(
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("cancelled_first", [False, True])
-async def test_whoever_is_cancelled_and_granted_in_one_step_leaves_nothing(
+async def test_a_turn_cancelled_and_granted_in_one_step_leaves_nothing(
     own: bool, cancelled_first: bool, start: Holders
 ) -> None:
     def observe(what: str, _: LeaseId) -> None:
@@ -159,7 +159,7 @@ async def test_a_displaced_turn_that_cleans_up_keeps_its_lease_until_it_has(
     assert later.admitted_at == pytest.approx(SETTLE_SECONDS + 3)
 
 
-async def test_whoever_is_cancelled_after_it_displaced_another_leaves_nothing(
+async def test_a_turn_cancelled_after_it_displaced_another_leaves_nothing(
     start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=Overlap.REPLACE))
@@ -451,7 +451,7 @@ def test_a_websocket_gives_its_place_back_when_it_breaks(admission: Admission) -
     assert admission.statistics().websockets.active == 0
 
 
-async def test_a_closed_door_refuses_everybody_and_lets_what_is_held_run_on(
+async def test_a_closed_door_refuses_every_ask_and_lets_what_is_held_run_on(
     admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
     earlier = await start(admission, ask(1))
@@ -499,7 +499,7 @@ async def test_a_drain_is_over_when_its_time_has_run_out_and_not_before_it_began
     assert over == [False, False, False, True, True]
 
 
-async def test_nobody_is_there_until_a_drain_is_over_unless_the_next_process_is(
+async def test_the_service_is_away_until_a_drain_is_over_unless_the_next_process_is_there(
     admission: Admission, autojump_clock: MockClock
 ) -> None:
     admission.close_door(10)
@@ -559,7 +559,7 @@ async def test_idle_is_when_the_last_lease_and_the_last_websocket_are_gone(
     assert all(event.is_set() for event in idle)
 
 
-async def test_a_reservation_that_nobody_has_entered_keeps_the_process_from_being_idle(
+async def test_a_reservation_not_yet_entered_keeps_the_process_from_being_idle(
     admission: Admission, nursery: trio.Nursery
 ) -> None:
     async with admission.lease(ask(1)) as earlier:

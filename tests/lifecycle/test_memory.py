@@ -84,7 +84,7 @@ def test_the_oldest_give_way_and_no_more_of_them_than_needed(gate: MemoryGate) -
     assert held(gate) == 90
 
 
-def test_whoever_was_touched_last_gives_way_last(gate: MemoryGate) -> None:
+def test_the_owner_that_was_touched_last_gives_way_last(gate: MemoryGate) -> None:
     first, second = Owner(gate, 40), Owner(gate, 40)
     first.parts[0].resize(41)
     reserve(gate, 40)
@@ -92,7 +92,7 @@ def test_whoever_was_touched_last_gives_way_last(gate: MemoryGate) -> None:
     assert (first.evicted, second.evicted) == (0, 1)
 
 
-def test_whoever_grows_makes_others_give_way_and_never_itself(gate: MemoryGate) -> None:
+def test_an_owner_that_grows_makes_others_give_way_and_never_itself(gate: MemoryGate) -> None:
     growing, other = Owner(gate, 40), Owner(gate, 40)
 
     assert growing.parts[0].resize(100)

@@ -72,7 +72,7 @@ async def test_twelve_workers_are_all_served_in_the_order_in_which_they_came(
     assert admission.workflows.each(0)[root(0)].refused == 0
 
 
-async def test_whoever_comes_in_the_step_that_frees_a_turn_does_not_overtake(
+async def test_a_worker_that_comes_in_the_step_that_frees_a_turn_does_not_overtake(
     narrow: Admission, nursery: trio.Nursery, start: Holders
 ) -> None:
     async with narrow.lease(child(0, 0)):
@@ -84,7 +84,7 @@ async def test_whoever_comes_in_the_step_that_frees_a_turn_does_not_overtake(
     assert (first.is_holding, late.is_holding, waiting(narrow)) == (True, False, 1)
 
 
-async def test_a_root_with_a_turn_left_keeps_nobody_waiting_although_some_were_just_called(
+async def test_a_root_with_a_turn_left_grants_it_although_others_were_just_called(
     start: Holders,
 ) -> None:
     admission = holding(turns=3)
@@ -131,7 +131,7 @@ async def test_a_lease_that_was_waited_for_in_line_comes_back_whichever_way_its_
 # Leaving the line.
 
 
-async def test_whoever_has_waited_long_enough_is_refused(
+async def test_a_worker_that_has_waited_its_time_is_refused(
     narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
     first, second = await fan_out(start, narrow, 2)
@@ -166,7 +166,7 @@ async def test_a_turn_that_comes_free_when_the_time_is_over_is_not_lost(
         assert is_quiet(narrow)
 
 
-async def test_whoever_hangs_up_in_line_vanishes(narrow: Admission, start: Holders) -> None:
+async def test_a_worker_that_hangs_up_in_line_vanishes(narrow: Admission, start: Holders) -> None:
     first, second, third = await fan_out(start, narrow, 3)
     second.cancel()
     await second.wait_over()
@@ -179,7 +179,7 @@ async def test_whoever_hangs_up_in_line_vanishes(narrow: Admission, start: Holde
 
 
 @pytest.mark.parametrize("cancelled_first", [False, True])
-async def test_whoever_is_called_and_cancelled_in_one_step_leaves_the_turn_to_the_next(
+async def test_a_worker_called_and_cancelled_in_one_step_leaves_the_turn_to_the_next(
     cancelled_first: bool, narrow: Admission, start: Holders
 ) -> None:
     async with narrow.lease(child(0, 0)):
@@ -220,7 +220,7 @@ async def test_a_full_line_refuses_at_once(
 @pytest.mark.parametrize(
     "limits", [WorkflowLimits(turns=2), WorkflowLimits(turns=2, hold_seconds=60, line=0)]
 )
-async def test_nobody_waits_where_that_is_not_switched_on(limits: WorkflowLimits) -> None:
+async def test_no_worker_waits_where_that_is_not_switched_on(limits: WorkflowLimits) -> None:
     admission = Admission(Limits(workflow=limits))
     async with admission.lease(child(0, 0)):
         with (
@@ -237,7 +237,7 @@ async def test_a_worker_without_a_root_does_not_wait() -> None:
             await admission.lease(ask(worker=True)).__aenter__()
 
 
-async def test_whoever_is_refused_for_more_than_its_root_s_turns_is_refused_at_once(
+async def test_a_worker_refused_for_more_than_its_root_s_turns_is_refused_at_once(
     start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, children=1, hold_seconds=60)
@@ -254,7 +254,7 @@ async def test_whoever_is_refused_for_more_than_its_root_s_turns_is_refused_at_o
     ]
 
 
-async def test_whoever_returns_to_its_own_lane_inherits_it_past_the_line(
+async def test_a_worker_that_returns_to_its_own_lane_inherits_it_past_the_line(
     narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
     first, second = await fan_out(start, narrow, 2)
@@ -270,7 +270,7 @@ async def test_whoever_returns_to_its_own_lane_inherits_it_past_the_line(
 # What is decided when one is called.
 
 
-async def test_whoever_is_called_finds_its_lane_held_and_settles(
+async def test_a_called_worker_that_finds_its_lane_held_settles(
     start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = holding(turns=3)
@@ -284,7 +284,7 @@ async def test_whoever_is_called_finds_its_lane_held_and_settles(
     assert twins[1].refused_at == pytest.approx(SETTLE_SECONDS)
 
 
-async def test_whoever_is_called_and_finds_the_process_full_is_refused(
+async def test_a_called_worker_that_finds_the_process_full_is_refused(
     start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, hold_seconds=60)
@@ -298,7 +298,7 @@ async def test_whoever_is_called_and_finds_the_process_full_is_refused(
     admission.abandon(waiting_for_it)
 
 
-async def test_a_process_that_is_full_for_a_moment_refuses_nobody_whose_root_is_full(
+async def test_a_process_that_is_full_for_a_moment_keeps_the_line_of_a_full_root(
     start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, hold_seconds=60)

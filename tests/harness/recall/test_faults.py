@@ -23,7 +23,7 @@ def test_only_a_websocket_has_a_second_create_to_replace_by() -> None:
 
 
 @given(st.integers(), st.sampled_from(Transport), st.integers(1, 64), st.integers(1, 3))
-def test_everybody_is_dealt_faults_and_no_kind_is_left_out(
+def test_every_session_is_dealt_faults_and_every_kind_is_dealt(
     seed: int, transport: Transport, sessions: int, each: int
 ) -> None:
     dealt = deal(Random(seed), transport, sessions, each)

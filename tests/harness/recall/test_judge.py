@@ -193,7 +193,7 @@ def test_a_lane_too_many_that_is_not_refused_as_it_should() -> None:
     assert failed(beyond(told(429, x_turnlane_refusal="lanes_at_capacity"))) == {BEYOND}
 
 
-def test_a_lane_too_many_that_nobody_asked_for_or_that_left_something() -> None:
+def test_a_lane_too_many_that_was_not_asked_for_or_that_left_something() -> None:
     evidence = sound(PLAN)
 
     assert failed(replace(evidence, seen=evidence.seen[:-1])) == {BEYOND}
@@ -208,7 +208,7 @@ def test_a_refused_turn_that_was_sent_all_the_same() -> None:
     assert failed(sound(PLAN, sends={**sound(PLAN).sends, tag: 1})) == {NEVER}
 
 
-def test_a_refusal_that_nobody_planned() -> None:
+def test_a_refusal_that_was_not_planned() -> None:
     after = replace(status(peak=12, refused=2), refusals={"lanes_at_capacity": 2, "lane_busy": 1})
 
     assert failed(sound(PLAN, after=after)) == {OTHERS}

@@ -92,7 +92,7 @@ async def test_no_answer_at_all(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("line", [HttpLine, WsLine])
-async def test_nobody_is_there(line: type[HttpLine | WsLine]) -> None:
+async def test_a_line_without_a_peer_is_closed(line: type[HttpLine | WsLine]) -> None:
     asking = line(NOBODY, SESSION)
     await asking.send(EXCHANGE, [instructions()])
 
@@ -140,7 +140,7 @@ def test_events_with_carriage_returns_and_comments() -> None:
 
 
 @pytest.mark.parametrize("data", [b"no json", b"[1]", b""])
-def test_what_is_no_object_reads_as_an_empty_one(data: bytes) -> None:
+def test_anything_but_an_object_reads_as_an_empty_one(data: bytes) -> None:
     assert read_object(data) == {}
     assert StreamEvent(read_object(data), data).response_id == ""
 

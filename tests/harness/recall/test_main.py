@@ -42,7 +42,7 @@ async def run(line: str, environment: Mapping[str, str] = os.environ) -> tuple[i
 
 
 async def at_a_target(line: str) -> tuple[int, str, str]:
-    """A run against a proxy that somebody else has started."""
+    """Run against a proxy that the harness has not started."""
     port = free_port()
     async with open_proxy(f"http://{HOST}:{port}/v1") as proxy:
         return await run(f"{line} --target http://{HOST}:{proxy.port} --upstream-port {port}")
@@ -77,7 +77,7 @@ async def test_a_port_that_is_taken() -> None:
     assert f"port {port}" in err
 
 
-def test_nobody_at_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_that_does_not_answer_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(f"--target 127.0.0.1:1 --upstream-port {free_port()}".split())
 
     assert code == 1

@@ -54,11 +54,11 @@ async def test_a_child_that_does_not_come_up_says_why() -> None:
             pytest.fail("it cannot be ready")
 
 
-def test_a_proxy_that_is_no_child_has_no_log() -> None:
+def test_a_proxy_that_is_not_a_child_has_no_log() -> None:
     assert Target(address=Address(host="127.0.0.1", port=1)).log_tail() == ""
 
 
-async def test_who_does_not_end_is_made_to(autojump_clock: MockClock) -> None:
+async def test_a_child_that_does_not_end_is_killed(autojump_clock: MockClock) -> None:
     record: list[str] = []
 
     class Deaf:

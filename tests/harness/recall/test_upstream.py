@@ -79,7 +79,7 @@ async def test_models_are_there_and_anything_else_is_noted() -> None:
     assert upstream.memory.problems == ["unexpected GET /v1/files"]
 
 
-async def test_a_request_of_nobody_is_noted() -> None:
+async def test_a_request_of_no_session_is_noted() -> None:
     async with listening() as (upstream, port), await trio.open_tcp_stream(HOST, port) as stream:
         await stream.send_all(b"POST /v1/responses HTTP/1.1\r\nhost: up\r\n\r\n")
         answer = await read_until(stream, b"not scripted")
@@ -135,7 +135,7 @@ async def test_a_peer_that_goes_away_or_makes_no_sense_is_let_go(sent: bytes) ->
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG_UP_WAITING, Fault.HANG_UP_STREAMING])
-async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
+async def test_a_client_that_leaves_is_seen_to_have_left(fault: Fault) -> None:
     left = planned_fault(PLAN, fault)
     async with listening() as (upstream, port):
         _, cuts = awaited(upstream)
@@ -148,7 +148,7 @@ async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
 
-async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
+async def test_a_client_that_resets_its_connection_is_seen_to_have_left() -> None:
     left = planned_fault(PLAN, Fault.HANG_UP_WAITING)
     async with listening() as (upstream, port):
         sends, cuts = awaited(upstream)
@@ -161,7 +161,7 @@ async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
 
-async def test_who_leaves_while_it_is_written_to_is_seen_to_have_left() -> None:
+async def test_a_client_that_leaves_while_it_is_written_to_is_seen_to_have_left() -> None:
     slow = planned_fault(PLAN, Fault.SLOW_READER)
     async with listening() as (upstream, port):
         _, cuts = awaited(upstream)

@@ -68,10 +68,10 @@ def test_an_interrupted_response_ends_with_the_proxys_own_word() -> None:
     assert (end, seen.terminals, seen.problems) == (End.INCOMPLETE, ("response.incomplete",), ())
 
 
-def test_an_incomplete_response_that_nobody_interrupted() -> None:
+def test_an_incomplete_response_that_was_not_interrupted() -> None:
     seen, _ = watched(event({"type": "response.incomplete", "response": {}}))
 
-    assert seen.problems == ("an incomplete response that nobody interrupted",)
+    assert seen.problems == ("an incomplete response that was not interrupted",)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_nothing_may_follow_the_terminal_event() -> None:
     late = event(SAID[-1])
     seen, _ = watched(*map(event, SAID), late, LineClosed(clean=False))
 
-    assert "response.completed behind the terminal event" in seen.problems
-    assert "the stream was cut behind its terminal event" in seen.problems
+    assert "response.completed after the terminal event" in seen.problems
+    assert "the stream was cut after its terminal event" in seen.problems
     assert seen.terminals == ("response.completed", "response.completed")
 
 

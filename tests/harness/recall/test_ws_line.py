@@ -141,7 +141,7 @@ async def test_a_prewarm_that_fails_is_the_answer() -> None:
     assert refused.code == "server_busy"
 
 
-async def test_a_prewarm_without_an_id_is_no_prewarm() -> None:
+async def test_a_prewarm_without_an_id_is_a_failure() -> None:
     async with connected() as (line, peers):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(line.send, EXCHANGE, [instructions()])

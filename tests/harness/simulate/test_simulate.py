@@ -107,7 +107,7 @@ def test_the_old_rule_hops_and_a_bound_thread_stays() -> None:
     assert hop.sent_again > 20 * max(1, kept.sent_again)
 
 
-def test_who_waits_for_a_reset_is_asked_again_and_served_then() -> None:
+def test_a_turn_that_waits_for_a_reset_is_asked_for_again_and_served() -> None:
     soon = replace(TIGHT, start_percent=(99.9, 99.9), weekly_tokens=40e9, five_hour_tokens=1e6)
     tallies = simulate_all(replace(SHORT, hours=6), soon, 1)
 
@@ -149,7 +149,7 @@ def test_the_load_is_the_size_of_the_incident() -> None:
     assert sum(turn.tokens for turn in every) == pytest.approx(1.9e9, rel=0.05)
 
 
-def test_an_account_caches_a_prompt_until_nobody_has_asked_for_a_while() -> None:
+def test_an_account_caches_a_prompt_until_it_has_not_been_used_for_a_while() -> None:
     cache = account(0.0, told=replace(PROVIDER, kept_seconds=(600.0, 600.0)))
 
     assert cache.serve("p", 100, BEGIN) == 0
@@ -208,7 +208,7 @@ def test_the_document_has_the_figures_of_every_rule(tallies: dict[Rule, RuleTall
     assert shown["ratio_uncached"] == pytest.approx(ratio, abs=0.01)
 
 
-def test_what_was_assumed_stands_beside_what_came_out(tallies: dict[Rule, RuleTally]) -> None:
+def test_the_assumptions_are_shown_beside_the_results(tallies: dict[Rule, RuleTally]) -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(report(tallies, document(tallies, SHORT, PROVIDER, 7)))
     text = console.export_text()

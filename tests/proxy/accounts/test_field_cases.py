@@ -485,7 +485,7 @@ async def test_a_probe_whose_client_leaves_makes_room_for_the_next(
 
 @both
 @pytest.mark.parametrize("rest", [(), (created(),)], ids=["before", "after the first event"])
-async def test_resets_of_the_only_account_put_nobody_out_of_service(
+async def test_resets_do_not_put_the_only_account_out_of_service(
     transport: Transport,
     rest: tuple[bytes, ...],
     nursery: trio.Nursery,

@@ -244,7 +244,7 @@ STEPS: dict[str, Step] = {
 
 
 @given(st.lists(st.sampled_from(sorted(STEPS))))
-def test_who_looks_after_every_step_sees_what_one_who_looks_once_does(steps: list[str]) -> None:
+def test_looking_after_every_step_shows_what_looking_once_does(steps: list[str]) -> None:
     watched, other = AccountHealth(), AccountHealth()
     for number, step in enumerate(steps):
         for state in (watched, other):

@@ -122,7 +122,7 @@ async def test_what_is_denied_to_a_bound_thread_is_its_answer_and_moves_nothing(
     assert [record.status for record in bench.records] == [200, no.status, 200]
 
 
-async def test_what_everybody_denies_is_answered_in_the_words_of_the_last(
+async def test_what_every_account_denies_is_answered_in_the_words_of_the_last(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     pool = [account("a"), account("b"), account("c")]
@@ -293,7 +293,7 @@ async def test_nothing_of_the_clients_login_goes_up_with_an_account(
     assert not any(b"client" in value for _, value in sent.request.headers)
 
 
-async def test_a_credential_that_cannot_be_had_is_no_send_and_no_outage(
+async def test_a_credential_that_cannot_be_had_costs_no_send_and_is_not_an_outage(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     login = FakeCredential("a")
@@ -340,7 +340,7 @@ async def test_a_refused_token_is_renewed_once_and_the_turn_goes_on(
     assert moves(bench)[1] == ("a", "reused", "bound")
 
 
-async def test_a_refused_key_serves_nobody_until_a_probe_says_otherwise(
+async def test_a_refused_key_serves_no_turn_until_a_probe_says_otherwise(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     bench = Bench(nursery, rejecting(401, b"no"), answer(), accounts=[account("a")])

@@ -136,7 +136,7 @@ async def test_a_page_in_place_of_a_stream_is_a_failure_and_a_document_is_passed
 
 
 @pytest.mark.parametrize("status", [302, 400, 429, 500])
-async def test_whatever_is_no_2xx_is_passed_on_with_its_body(
+async def test_any_status_but_2xx_is_passed_on_with_its_body(
     status: int, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     bench = Bench(nursery, Script([b"wo", b"rds"], status=status, headers=JSON))
