@@ -21,7 +21,7 @@ class Sample:
     rss_mb: float
 
 
-Figures = Mapping[str, Mapping[str, Sequence[Sample]]]
+CellFigures = Mapping[str, Mapping[str, Sequence[Sample]]]
 """Cell -> target -> its samples."""
 
 
@@ -42,7 +42,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, float | None]:
     }
 
 
-def document(machine: str, figures: Figures) -> dict[str, Any]:
+def document(machine: str, figures: CellFigures) -> dict[str, Any]:
     cells = {
         cell: {target: summary(samples) for target, samples in targets.items()}
         for cell, targets in figures.items()

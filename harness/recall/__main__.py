@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from harness.recall.evidence import RunEvidence, passed
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.judge import judge
 from harness.recall.options import Inject, Options, read_options
 from harness.recall.plan import Pace, Plan, make_plan
@@ -49,7 +49,7 @@ async def recall(
         transport=options.transport,
         sessions=options.sessions,
         rounds=options.rounds,
-        beyond=len(Transport) if options.sessions == LANES else 0,
+        beyond=len(RecallTransport) if options.sessions == LANES else 0,
         fan_out=True,
         swap=options.inject is Inject.SWAP,
         pace=pace,

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harness.recall.evidence import Check, FanOutEvidence, Moment, RunEvidence, clean
-from harness.recall.faults import End, Step, Transport
+from harness.recall.faults import End, RecallTransport, Step
 from harness.recall.lanes import if_alone
 from harness.recall.plan import WORKERS, FanOut, Plan, SessionPlan
 from harness.recall.probe import Status, Unreadable
@@ -13,7 +13,7 @@ from harness.recall.watch import SeenAnswer
 
 REASON: Final = "workflow_concurrency_exhausted"
 _CODE: Final = "queue_capacity_exceeded"
-_STATUS: Final = MappingProxyType({Transport.WS: 429, Transport.HTTP: 503})
+_STATUS: Final = MappingProxyType({RecallTransport.WS: 429, RecallTransport.HTTP: 503})
 """What Codex is told: over HTTP it waits out a 503 more often."""
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from random import Random
 
 
-class Transport(StrEnum):
+class RecallTransport(StrEnum):
     WS = "ws"
     HTTP = "http"
 
@@ -66,15 +66,15 @@ UNTIL_CUT = frozenset(
 _BEFORE_FIRST_EVENT = frozenset({Fault.STATUS_429, Fault.STATUS_503, Fault.NO_FIRST_BYTE})
 
 
-def kinds(transport: Transport) -> tuple[Fault, ...]:
+def kinds(transport: RecallTransport) -> tuple[Fault, ...]:
     """Return the faults of a transport: only a WebSocket has a second create to replace by."""
     return tuple(
-        fault for fault in Fault if transport is Transport.WS or fault is not Fault.REPLACE
+        fault for fault in Fault if transport is RecallTransport.WS or fault is not Fault.REPLACE
     )
 
 
 def deal(
-    rng: Random, transport: Transport, sessions: int, each: int
+    rng: Random, transport: RecallTransport, sessions: int, each: int
 ) -> tuple[tuple[Fault, ...], ...]:
     """Deal faults to sessions, at least `each` to every one, and every kind at least once."""
     deck = list(kinds(transport))
@@ -86,7 +86,7 @@ def deal(
     return tuple(tuple(dealt[i * each : (i + 1) * each]) for i in range(sessions))
 
 
-def ends_allowed(fault: Fault | None, transport: Transport) -> frozenset[End]:
+def ends_allowed(fault: Fault | None, transport: RecallTransport) -> frozenset[End]:
     """Return how a request with this fault (None: a healthy one) may end for its client."""
     match fault:
         case None | Fault.SLOW_READER:
@@ -96,11 +96,11 @@ def ends_allowed(fault: Fault | None, transport: Transport) -> frozenset[End]:
         case Fault.REPLACE:
             return frozenset({End.REPLACED})
         case Fault.INTERRUPT:
-            return frozenset({End.INCOMPLETE if transport is Transport.WS else End.LEFT})
+            return frozenset({End.INCOMPLETE if transport is RecallTransport.WS else End.LEFT})
         case Fault.STATUS_429 | Fault.STATUS_503 | Fault.NO_FIRST_BYTE:
             return frozenset({End.REFUSED})
         case Fault.CUT_STREAM:
-            return frozenset({End.REFUSED if transport is Transport.WS else End.CUT})
+            return frozenset({End.REFUSED if transport is RecallTransport.WS else End.CUT})
         case _:
             return frozenset({End.FAILED})
 

@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from harness.recall.calls import Item
-from harness.recall.line import Address, LineClosed, Message, StreamEvent, read_object, refusal
+from harness.recall.line import Address, LineClosed, LineMessage, StreamEvent, read_object, refusal
 from harness.recall.plan import ScriptedExchange, SessionPlan
 from harness.recall.requests import body, headers
 from harness.wire.client import CutError, WireClient, open_client, request
@@ -23,7 +23,7 @@ class HttpLine:
         self._address = address
         self._session = session
         self._http: WireClient | None = None
-        self._messages = deque[Message]()
+        self._messages = deque[LineMessage]()
         self._events = EventReader()
         self._status: int | None = None
 
@@ -41,7 +41,7 @@ class HttpLine:
         except trio.BrokenResourceError:
             return  # refused before it was read: the answer may be there all the same
 
-    async def receive(self) -> Message:
+    async def receive(self) -> LineMessage:
         while not self._messages:
             try:
                 await self._read_more()
@@ -54,7 +54,7 @@ class HttpLine:
         await self.drop()
         return False
 
-    async def leftovers(self) -> Sequence[Message]:
+    async def leftovers(self) -> Sequence[LineMessage]:
         """Nothing: each answer was read until its stream ended."""
         return ()
 

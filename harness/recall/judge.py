@@ -9,8 +9,8 @@ from harness.recall.faults import (
     UNTIL_CUT,
     End,
     Fault,
+    RecallTransport,
     Step,
-    Transport,
     ends_allowed,
     sends_allowed,
     statuses_allowed,
@@ -118,7 +118,7 @@ def _not_cut(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
 
 def _without_advice(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
     """Over HTTP an upstream's own answer is passed on as it is; an error frame must advise."""
-    frames = evidence.plan.transport is Transport.WS
+    frames = evidence.plan.transport is RecallTransport.WS
     for planned, seen in rows:
         must = frames or planned.fault is Fault.STATUS_429
         if must and seen.refused and not seen.refused.says_when:

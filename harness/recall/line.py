@@ -33,7 +33,7 @@ class StreamEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class LineRefused:
     """A refusal: an HTTP status that is not 200, or an `error` frame."""
 
     status: int | None
@@ -64,7 +64,7 @@ class LineClosed:
     """True if the stream says that it is complete; a WebSocket never ends by itself."""
 
 
-Message = StreamEvent | Refused | LineClosed
+LineMessage = StreamEvent | LineRefused | LineClosed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +89,13 @@ class SessionLine(Protocol):
     async def send(self, exchange: ScriptedExchange, items: Sequence[Item]) -> None:
         """Send a request. `items` is the whole input; the line sends what its transport needs."""
 
-    async def receive(self) -> Message:
+    async def receive(self) -> LineMessage:
         """Return the next message. A session that stops calling this is a slow reader."""
 
     async def interrupt(self) -> bool:
         """Stop the running response. Returns False if that means hanging up: nothing more comes."""
 
-    async def leftovers(self) -> Sequence[Message]:
+    async def leftovers(self) -> Sequence[LineMessage]:
         """Return what has arrived although nothing runs."""
 
     async def drop(self) -> None:
@@ -111,9 +111,11 @@ def read_object(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def refusal(fields: Mapping[str, Any], status: int | None, headers: Mapping[str, str]) -> Refused:
+def refusal(
+    fields: Mapping[str, Any], status: int | None, headers: Mapping[str, str]
+) -> LineRefused:
     """Return the refusal that a JSON document carries."""
     error = fields.get("error")
     told = error if isinstance(error, dict) else {}
     code, text = str(told.get("code") or ""), str(told.get("message") or "")
-    return Refused(status=status, code=code, message=text, headers=headers)
+    return LineRefused(status=status, code=code, message=text, headers=headers)

@@ -6,7 +6,7 @@ from random import Random
 from uuid import UUID
 
 from harness.recall.calls import Call, CallKind
-from harness.recall.faults import SERVED, Fault, PlannedFault, Step, Transport, deal
+from harness.recall.faults import SERVED, Fault, PlannedFault, RecallTransport, Step, deal
 
 MOST_CALLS = 8
 CHILDREN = 12
@@ -121,7 +121,7 @@ class Plan:
     """Everything that client and upstream agree on before a run."""
 
     seed: int
-    transport: Transport
+    transport: RecallTransport
     waves: tuple[SessionPlan, ...]
     faulty: tuple[SessionPlan, ...]
     beyond: tuple[SessionPlan, ...]
@@ -172,7 +172,7 @@ def _attempts(session: SessionPlan, turn: TurnPlan, step: Step) -> Iterator[Plan
 def make_plan(
     *,
     seed: int,
-    transport: Transport,
+    transport: RecallTransport,
     sessions: int,
     rounds: int,
     beyond: int = 0,

@@ -7,7 +7,7 @@ import trio
 
 from harness.recall.evidence import FanOutEvidence, RunEvidence, WaveSample
 from harness.recall.fanout import Conductor
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.http_line import HttpLine
 from harness.recall.line import SessionLine
 from harness.recall.plan import Plan, SessionPlan
@@ -38,8 +38,8 @@ class Run:
     beyond: Status | Unreadable | None = None
     fan_out: FanOutEvidence | None = None
 
-    def session(self, plan: SessionPlan, transport: Transport | None = None) -> ClientSession:
-        over_ws = (transport or self.plan.transport) is Transport.WS
+    def session(self, plan: SessionPlan, transport: RecallTransport | None = None) -> ClientSession:
+        over_ws = (transport or self.plan.transport) is RecallTransport.WS
         kind: type[WsLine | HttpLine] = WsLine if over_ws else HttpLine
         line: SessionLine = kind(self.target.address, plan)
         return ClientSession(plan, line, self.notes)
@@ -125,6 +125,6 @@ async def _conduct(run: Run) -> None:
 
 async def _ask_beyond(run: Run) -> None:
     """While every lane is held, ask for more, over each transport."""
-    for plan, transport in zip(run.plan.beyond, Transport, strict=True):
+    for plan, transport in zip(run.plan.beyond, RecallTransport, strict=True):
         await run.session(plan, transport).ask_once()
     run.beyond = await run.probe.read()

@@ -7,7 +7,7 @@ import trio
 from harness.recall.acts import SHOWN_BEFORE_CUT
 from harness.recall.calls import OUTPUT_TYPES, Item, output_item
 from harness.recall.faults import KEEPS_LINE, End, Fault, PlannedFault, Step
-from harness.recall.line import LineClosed, Message, SessionLine, StreamEvent
+from harness.recall.line import LineClosed, LineMessage, SessionLine, StreamEvent
 from harness.recall.plan import ScriptedExchange, SessionPlan, TurnPlan
 from harness.recall.requests import instructions
 from harness.recall.script import asked, steering
@@ -129,7 +129,9 @@ class ClientSession:
             if fault is not None and (end := await self._misbehave(fault, watch, message)):
                 return end
 
-    async def _misbehave(self, fault: PlannedFault, watch: Watch, message: Message) -> End | None:
+    async def _misbehave(
+        self, fault: PlannedFault, watch: Watch, message: LineMessage
+    ) -> End | None:
         """Act out the fault when its moment has come; return an End if that ends the request."""
         match fault.kind:
             case Fault.SLOW_READER if watch.marked == 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.recall.calls import OUTPUT_TYPES, Item
 from harness.recall.faults import End
-from harness.recall.line import Message, Refused, StreamEvent
+from harness.recall.line import LineMessage, LineRefused, StreamEvent
 from harness.recall.plan import ScriptedExchange, SessionPlan
 from harness.recall.requests import TERMINALS, foreign_secrets
 
@@ -24,7 +24,7 @@ class SeenAnswer:
     call_ids: tuple[str, ...]
     terminals: tuple[str, ...]
     problems: tuple[str, ...]
-    refused: Refused | None
+    refused: LineRefused | None
     seconds: float
 
     @property
@@ -42,12 +42,12 @@ class Watch:
         self._session = session
         self._exchange = exchange
         self._problems: list[str] = []
-        self._refused: Refused | None = None
+        self._refused: LineRefused | None = None
 
-    def note(self, message: Message) -> None:
+    def note(self, message: LineMessage) -> None:
         if isinstance(message, StreamEvent):
             self._note_event(message)
-        elif isinstance(message, Refused):
+        elif isinstance(message, LineRefused):
             self._refused = message
             self.terminals.append("error")
         elif self.terminals and not message.clean:

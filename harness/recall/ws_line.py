@@ -11,8 +11,8 @@ from harness.recall.calls import Item
 from harness.recall.line import (
     Address,
     LineClosed,
-    Message,
-    Refused,
+    LineMessage,
+    LineRefused,
     StreamEvent,
     read_object,
     refusal,
@@ -44,7 +44,7 @@ class WsLine:
         self._known: LastResponse | None = None
         self._running = ""
         self._covered = 0
-        self._failed: Message = LineClosed(clean=False)
+        self._failed: LineMessage = LineClosed(clean=False)
 
     async def send(self, exchange: ScriptedExchange, items: Sequence[Item]) -> None:
         if self._socket is None and (failed := await self._connect()) is not None:
@@ -58,7 +58,7 @@ class WsLine:
             frame = create_frame(self._session, exchange, new, self._known.response_id)
         await self._write(frame, len(items))
 
-    async def receive(self) -> Message:
+    async def receive(self) -> LineMessage:
         if self._socket is None:
             return self._failed
         try:
@@ -75,7 +75,7 @@ class WsLine:
         await self._write(interrupt_frame(self._running), 0)
         return True
 
-    async def leftovers(self) -> Sequence[Message]:
+    async def leftovers(self) -> Sequence[LineMessage]:
         """Return what the proxy had sent before it answered a ping."""
         if self._socket is None:
             return ()
@@ -99,7 +99,7 @@ class WsLine:
                 known = LastResponse(event.response_id, self._covered)
                 self._known = known if known.response_id else None
 
-    async def _connect(self) -> Message | None:
+    async def _connect(self) -> LineMessage | None:
         """Open the socket, and prewarm it if this thread is new. Returns what went wrong."""
         try:
             client = await open_client(self._address.host, self._address.port)
@@ -115,7 +115,7 @@ class WsLine:
         await self._write(frame, len(frame["input"]))
         return await self._wait_warm()
 
-    async def _shake_hands(self, client: WireClient) -> Message | None:
+    async def _shake_hands(self, client: WireClient) -> LineMessage | None:
         fields = (("host", self._address.authority), *headers(self._session, None))
         try:
             head = await upgrade(client, (*fields, *DEFLATE.items()))
@@ -126,11 +126,11 @@ class WsLine:
         self._socket = socket_of(client, head)
         return None
 
-    async def _wait_warm(self) -> Message | None:
+    async def _wait_warm(self) -> LineMessage | None:
         while isinstance(message := await self.receive(), StreamEvent):
             if message.type == "response.completed":
                 named = self._known is not None
-                return None if named else Refused(status=None, code="prewarm_without_id")
+                return None if named else LineRefused(status=None, code="prewarm_without_id")
         return message
 
     async def _write(self, frame: Mapping[str, Any], covered: int) -> None:
@@ -143,7 +143,7 @@ class WsLine:
             await self.drop()
 
 
-def _message(data: bytes) -> StreamEvent | Refused:
+def _message(data: bytes) -> StreamEvent | LineRefused:
     fields = read_object(data)
     if fields.get("type") != "error":
         return StreamEvent(fields, data)

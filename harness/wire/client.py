@@ -28,7 +28,7 @@ class AnswerHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(AnswerHead):
+class WireAnswer(AnswerHead):
     """A whole answer."""
 
     body: bytes
@@ -90,10 +90,10 @@ class WireClient:
             body += chunk
         return bytes(body)
 
-    async def answer(self, method: str = "POST") -> Answer:
+    async def answer(self, method: str = "POST") -> WireAnswer:
         """Read the whole next answer. Raises CutError."""
         head = await self.head(method)
-        return Answer(status=head.status, headers=head.headers, body=await self.body())
+        return WireAnswer(status=head.status, headers=head.headers, body=await self.body())
 
     async def wait_closed(self) -> bytes:
         """Read what still comes until the server ends the connection."""
@@ -152,7 +152,7 @@ async def fetch(
     body: bytes | None = None,
     headers: Mapping[str, str] | None = None,
     host: str = HOST,
-) -> Answer:
+) -> WireAnswer:
     """Send one request over a connection of its own; return the whole answer. Raises CutError."""
     client = await open_client(host, port)
     async with client.stream:

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from harness.wire.client import HOST, Answer, WireClient, request
+from harness.wire.client import HOST, WireAnswer, WireClient, request
 from harness.wire.websocket import WebSocket, open_socket
 from proxy.config.load import Config, load
 from proxy.process.serve import serve
@@ -49,7 +49,7 @@ class Proxy:
     ) -> WebSocket:
         return await open_socket(client, headers or {})
 
-    async def ask(self, text: bytes, method: str = "POST") -> Answer:
+    async def ask(self, text: bytes, method: str = "POST") -> WireAnswer:
         """Send one request on a connection of its own, and hang up after the answer."""
         client = await self.connect()
         await client.send(text)
@@ -57,7 +57,7 @@ class Proxy:
         await client.hang_up()
         return answer
 
-    async def get(self, target: str) -> Answer:
+    async def get(self, target: str) -> WireAnswer:
         return await self.ask(request("GET", target, {"connection": "close"}), "GET")
 
     async def status(self) -> Status:

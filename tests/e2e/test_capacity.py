@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from harness.wire.client import Answer, WireClient
+from harness.wire.client import WireAnswer, WireClient
 from harness.wire.upstream import ScriptedUpstream, at_once, on_go
 from harness.wire.websocket import HANDSHAKE, WebSocket, upgrade
 from tests.e2e.proxy import Proxy
@@ -152,7 +152,7 @@ async def _lane_bytes(proxy: Proxy) -> int:
     return count
 
 
-def _assert_busy(answer: Answer, reason: str) -> None:
+def _assert_busy(answer: WireAnswer, reason: str) -> None:
     assert (answer.status, answer.code) == (503, "server_busy")
     assert answer.headers["x-turnlane-refusal"] == reason
     assert answer.headers["retry-after"] == "2"

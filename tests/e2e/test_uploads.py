@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 import trio
 
-from harness.wire.client import Answer, WireClient
+from harness.wire.client import WireAnswer, WireClient
 from harness.wire.upstream import ScriptedUpstream, on_go
 from tests.e2e.proxy import Proxy, open_proxy
 from tests.testkit.wire import chunked, named, post
@@ -17,7 +17,7 @@ SECONDS = 30
 PIECE: Final = 64 * 1024
 FEW, MANY = 3, 50
 
-Upload = Callable[[WireClient, int], Awaitable[Answer]]
+Upload = Callable[[WireClient, int], Awaitable[WireAnswer]]
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ async def full(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
         assert len(upstream.sent) == 1
 
 
-async def at_once(client: WireClient, size: int) -> Answer:
+async def at_once(client: WireClient, size: int) -> WireAnswer:
     """Nothing is read before all of it is sent."""
     await client.send(post(named("t"), b"x" * size))
     return await client.answer()
 
 
-async def in_pieces(client: WireClient, size: int) -> Answer:
+async def in_pieces(client: WireClient, size: int) -> WireAnswer:
     """A piece, a moment for the others, the next piece."""
     await client.send(post({**named("t"), "content-length": str(size)}, b""))
     for start in range(0, size, PIECE):
@@ -51,19 +51,19 @@ async def in_pieces(client: WireClient, size: int) -> Answer:
     return await client.answer()
 
 
-async def in_chunks(client: WireClient, size: int) -> Answer:
+async def in_chunks(client: WireClient, size: int) -> WireAnswer:
     pieces = [b"x" * PIECE] * (size // PIECE) + [b"x" * (size % PIECE + 1)]
     await client.send(post({**named("t"), "transfer-encoding": "chunked"}, chunked(pieces)))
     return await client.answer()
 
 
-async def in_tiny_chunks(client: WireClient, size: int) -> Answer:
+async def in_tiny_chunks(client: WireClient, size: int) -> WireAnswer:
     body = chunked([b"x" * 16] * (size // 4096))
     await client.send(post({**named("t"), "transfer-encoding": "chunked"}, body))
     return await client.answer()
 
 
-async def expecting(client: WireClient, size: int) -> Answer:
+async def expecting(client: WireClient, size: int) -> WireAnswer:
     """`Expect: 100-continue`: the body is sent once that is said, or not at all."""
     head = {**named("t"), "expect": "100-continue", "content-length": str(size)}
     await client.send(post(head, b""))

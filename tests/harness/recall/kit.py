@@ -17,12 +17,12 @@ from harness.recall.faults import (
     UNTIL_CUT,
     End,
     Fault,
+    RecallTransport,
     Step,
-    Transport,
     ends_allowed,
     statuses_allowed,
 )
-from harness.recall.line import Refused
+from harness.recall.line import LineRefused
 from harness.recall.plan import WORKERS, FanOut, Pace, Plan, Planned, ScriptedExchange, make_plan
 from harness.recall.probe import (
     LaneFigures,
@@ -40,7 +40,7 @@ AT_ONCE = Pace(tool_seconds=(0, 0), fault_seconds=(0, 0))
 def small_plan(
     *,
     seed: int = 1,
-    transport: Transport = Transport.HTTP,
+    transport: RecallTransport = RecallTransport.HTTP,
     sessions: int = 2,
     rounds: int = 1,
     **other: Any,
@@ -146,24 +146,24 @@ def fanned(plan: Plan, *, refused: bool = False) -> Iterator[Planned]:
                     yield Planned(session=session, turn=turn, exchange=exchange, fault=None)
 
 
-def seen_busy(planned: Planned, transport: Transport) -> SeenAnswer:
+def seen_busy(planned: Planned, transport: RecallTransport) -> SeenAnswer:
     """What a child sees for which its root has no turn left."""
-    told = Refused(
-        status=429 if transport is Transport.WS else 503,
+    told = LineRefused(
+        status=429 if transport is RecallTransport.WS else 503,
         code="queue_capacity_exceeded",
         headers={"retry-after": "5", "x-turnlane-refusal": REASON},
     )
     return replace(seen_refused(planned), refused=told)
 
 
-def seen_as_planned(planned: Planned, transport: Transport) -> SeenAnswer:
+def seen_as_planned(planned: Planned, transport: RecallTransport) -> SeenAnswer:
     (end,) = ends_allowed(planned.fault, transport)
     ids = tuple(call.call_id for call in planned.turn.calls)
     complete = end is End.COMPLETED and planned.exchange.step == "calls"
     refused = None
     if end is End.REFUSED:
         told = statuses_allowed(planned.fault)[0]
-        refused = Refused(status=told, code="x", headers={"retry-after": "2"})
+        refused = LineRefused(status=told, code="x", headers={"retry-after": "2"})
     terminals = {
         End.COMPLETED: ("response.completed",),
         End.INCOMPLETE: ("response.incomplete",),
@@ -192,7 +192,7 @@ def seen_refused(planned: Planned, **headers: str) -> SeenAnswer:
         call_ids=(),
         terminals=("error",),
         problems=(),
-        refused=Refused(status=503, code="server_busy", headers=told),
+        refused=LineRefused(status=503, code="server_busy", headers=told),
         seconds=0.01,
     )
 

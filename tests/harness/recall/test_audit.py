@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.recall.audit import Arrival, read_request
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.plan import Planned
 from harness.recall.requests import body, headers, turn_metadata
 from harness.recall.script import expected_input
 from tests.harness.recall.kit import small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=10, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=10, rounds=2)
 OTHER = PLAN.waves[1]
 
 

@@ -7,15 +7,15 @@ import pytest
 
 from harness.recall.budget import family_of
 from harness.recall.evidence import CheckVerdict, FanOutSample, Moment, RunEvidence
-from harness.recall.faults import End, Step, Transport
+from harness.recall.faults import End, RecallTransport, Step
 from harness.recall.judge import judge
-from harness.recall.line import Refused
+from harness.recall.line import LineRefused
 from harness.recall.plan import FanOut
 from harness.recall.probe import Unreadable
 from harness.recall.watch import SeenAnswer
 from tests.harness.recall.kit import small_plan, sound, status
 
-PLAN = small_plan(transport=Transport.WS, fan_out=True)
+PLAN = small_plan(transport=RecallTransport.WS, fan_out=True)
 
 CHILDREN = "of 12 children at once 7 run, 5 are refused"
 OWN_TURN = "the conversation's own turn is admitted at once"
@@ -42,8 +42,8 @@ def failed(evidence: RunEvidence) -> set[str]:
     return {says for says, verdict in verdicts(evidence).items() if verdict is CheckVerdict.FAIL}
 
 
-@pytest.mark.parametrize("transport", Transport)
-def test_a_fan_out_without_a_flaw(transport: Transport) -> None:
+@pytest.mark.parametrize("transport", RecallTransport)
+def test_a_fan_out_without_a_flaw(transport: RecallTransport) -> None:
     assert failed(sound(small_plan(transport=transport, fan_out=True))) == set()
 
 
@@ -132,7 +132,7 @@ def amend(
 
 def told(status: int, code: str, **headers: str) -> Callable[[SeenAnswer], SeenAnswer]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda seen: replace(seen, refused=Refused(status=status, code=code, headers=named))
+    return lambda seen: replace(seen, refused=LineRefused(status=status, code=code, headers=named))
 
 
 BUSY = {"x_turnlane_refusal": "workflow_concurrency_exhausted"}

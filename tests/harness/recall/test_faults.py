@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from harness.recall.faults import (
     End,
     Fault,
-    Transport,
+    RecallTransport,
     deal,
     ends_allowed,
     kinds,
@@ -19,12 +19,12 @@ from harness.recall.faults import (
 
 
 def test_only_a_websocket_has_a_second_create_to_replace_by() -> None:
-    assert set(kinds(Transport.WS)) - set(kinds(Transport.HTTP)) == {Fault.REPLACE}
+    assert set(kinds(RecallTransport.WS)) - set(kinds(RecallTransport.HTTP)) == {Fault.REPLACE}
 
 
-@given(st.integers(), st.sampled_from(Transport), st.integers(1, 64), st.integers(1, 3))
+@given(st.integers(), st.sampled_from(RecallTransport), st.integers(1, 64), st.integers(1, 3))
 def test_every_session_is_dealt_faults_and_every_kind_is_dealt(
-    seed: int, transport: Transport, sessions: int, each: int
+    seed: int, transport: RecallTransport, sessions: int, each: int
 ) -> None:
     dealt = deal(Random(seed), transport, sessions, each)
 
@@ -35,7 +35,7 @@ def test_every_session_is_dealt_faults_and_every_kind_is_dealt(
 
 @pytest.mark.parametrize("fault", [None, *Fault])
 def test_a_refusal_has_a_status_and_a_send_has_a_bound(fault: Fault | None) -> None:
-    refusable = End.REFUSED in ends_allowed(fault, Transport.WS)
+    refusable = End.REFUSED in ends_allowed(fault, RecallTransport.WS)
 
     assert bool(statuses_allowed(fault)) == refusable
     assert 1 in sends_allowed(fault)

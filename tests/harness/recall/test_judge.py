@@ -16,15 +16,15 @@ from harness.recall.evidence import (
     clean,
     passed,
 )
-from harness.recall.faults import End, Fault, Transport
+from harness.recall.faults import End, Fault, RecallTransport
 from harness.recall.judge import judge
-from harness.recall.line import Refused
+from harness.recall.line import LineRefused
 from harness.recall.plan import Plan
 from harness.recall.probe import Unreadable
 from harness.recall.watch import SeenAnswer
 from tests.harness.recall.kit import planned_fault, small_plan, sound, status
 
-PLAN = small_plan(transport=Transport.WS, sessions=12, rounds=2, beyond=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=12, rounds=2, beyond=2)
 
 EVERY_TURN = "every session took every turn"
 ENDS = "every request ended as planned"
@@ -46,9 +46,9 @@ def failed(evidence: RunEvidence) -> set[str]:
     return {check.says for check in judge(evidence) if check.verdict is CheckVerdict.FAIL}
 
 
-@given(st.integers(0, 99), st.sampled_from(Transport), st.integers(1, 6), st.integers(1, 3))
+@given(st.integers(0, 99), st.sampled_from(RecallTransport), st.integers(1, 6), st.integers(1, 3))
 def test_a_run_without_a_flaw_passes(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     plan = small_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds)
 
@@ -83,7 +83,7 @@ def test_what_a_client_saw_wrong(change: Callable[[SeenAnswer], SeenAnswer], che
 
 def told(status: int | None, **headers: str) -> Callable[[SeenAnswer], SeenAnswer]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda seen: replace(seen, refused=Refused(status=status, code="x", headers=named))
+    return lambda seen: replace(seen, refused=LineRefused(status=status, code="x", headers=named))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_what_a_refused_client_is_told(
 
 
 def test_over_http_the_answer_of_the_upstream_is_passed_on_as_it_is() -> None:
-    plan = small_plan(transport=Transport.HTTP, sessions=12)
+    plan = small_plan(transport=RecallTransport.HTTP, sessions=12)
     tag = planned_fault(plan, Fault.STATUS_503).exchange.tag
     evidence = sound(plan)
     bare = told(503)

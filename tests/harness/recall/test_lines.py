@@ -7,15 +7,15 @@ import pytest
 import trio
 
 from harness.recall.calls import message
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.http_line import EventReader, HttpLine
-from harness.recall.line import Address, LineClosed, Refused, StreamEvent, read_object
+from harness.recall.line import Address, LineClosed, LineRefused, StreamEvent, read_object
 from harness.recall.requests import instructions
 from harness.recall.ws_line import WsLine
 from harness.wire.client import CutError, fetch
 from tests.harness.recall.kit import small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=1)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=1)
 SESSION = PLAN.waves[0]
 EXCHANGE = next(PLAN.exchanges()).exchange
 NOBODY = Address(host="127.0.0.1", port=1)
@@ -79,7 +79,7 @@ async def test_an_http_refusal() -> None:
     data = head + b"content-length: %d\r\n\r\n%b" % (len(body), body)
     refused, closed = await answer(data)
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LineRefused)
     assert (refused.status, refused.code, refused.message) == (503, "server_busy", "full")
     assert (refused.says_when, refused.reason) == (True, "lane_busy")
     assert str(refused) == "503 server_busy lane_busy"
@@ -110,7 +110,7 @@ async def test_a_handshake_that_is_refused() -> None:
         await line.send(EXCHANGE, [instructions()])
         refused = await line.receive()
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LineRefused)
     assert (refused.status, refused.code, refused.says_when) == (503, "server_busy", True)
 
 
@@ -153,7 +153,7 @@ async def test_a_request_that_is_not_read_may_be_answered_all_the_same() -> None
         await line.drop()
 
     assert isinstance(answered, LineClosed) or (
-        isinstance(answered, Refused) and answered.status == 413
+        isinstance(answered, LineRefused) and answered.status == 413
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from harness.recall.evidence import CheckVerdict, RunEvidence
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.judge import judge
 from harness.recall.line import Address
 from harness.recall.plan import Plan
@@ -65,16 +65,16 @@ async def failed(plan: Plan, sections: Sections = NOTHING, **changed: Any) -> se
     return {check.says for check in judge(evidence) if check.verdict is not CheckVerdict.PASS}
 
 
-@pytest.mark.parametrize("transport", Transport)
-async def test_a_sound_proxy_passes(transport: Transport) -> None:
+@pytest.mark.parametrize("transport", RecallTransport)
+async def test_a_sound_proxy_passes(transport: RecallTransport) -> None:
     plan = small_plan(transport=transport, sessions=5, rounds=2, fan_out=True)
 
     assert await failed(plan) == set()
 
 
-@pytest.mark.parametrize("transport", Transport)
+@pytest.mark.parametrize("transport", RecallTransport)
 async def test_a_lane_beyond_the_limit_is_refused_over_both_transports(
-    transport: Transport,
+    transport: RecallTransport,
 ) -> None:
     plan = small_plan(transport=transport, sessions=4, rounds=2, beyond=2)
 

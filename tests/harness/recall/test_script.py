@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.recall.calls import Call, CallKind, call_item, output_item
-from harness.recall.faults import Fault, Step, Transport
+from harness.recall.faults import Fault, RecallTransport, Step
 from harness.recall.http_line import EventReader
 from harness.recall.plan import Planned, ScriptedExchange
 from harness.recall.requests import instructions
@@ -26,7 +26,7 @@ from harness.recall.script import (
 )
 from tests.harness.recall.kit import planned_fault, small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=10, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=10, rounds=2)
 EXCHANGES = st.sampled_from(list(PLAN.exchanges()))
 
 

@@ -7,7 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from harness.recall.calls import Item
 from harness.recall.faults import End
-from harness.recall.line import LineClosed, Message, StreamEvent
+from harness.recall.line import LineClosed, LineMessage, StreamEvent
 from harness.recall.plan import ScriptedExchange
 from harness.recall.script import events
 from harness.recall.session import ClientSession
@@ -20,7 +20,7 @@ class DeafLine:
 
     ends_itself = False
 
-    def __init__(self, *messages: Message, leftovers: Sequence[Message] = ()) -> None:
+    def __init__(self, *messages: LineMessage, leftovers: Sequence[LineMessage] = ()) -> None:
         self._messages = list(messages)
         self._leftovers = leftovers
         self.dropped = 0
@@ -28,7 +28,7 @@ class DeafLine:
     async def send(self, exchange: ScriptedExchange, items: Sequence[Item]) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def receive(self) -> Message:
+    async def receive(self) -> LineMessage:
         if not self._messages:
             await trio.sleep_forever()
         return self._messages.pop(0)
@@ -36,7 +36,7 @@ class DeafLine:
     async def interrupt(self) -> bool:
         return True
 
-    async def leftovers(self) -> Sequence[Message]:
+    async def leftovers(self) -> Sequence[LineMessage]:
         return self._leftovers
 
     async def drop(self) -> None:

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recall.faults import End, Transport
-from harness.recall.line import LineClosed, Message, Refused, StreamEvent
+from harness.recall.faults import End, RecallTransport
+from harness.recall.line import LineClosed, LineMessage, LineRefused, StreamEvent
 from harness.recall.plan import Planned
 from harness.recall.script import events
 from harness.recall.watch import SeenAnswer, Watch
 from tests.harness.recall.kit import small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=3, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=3, rounds=2)
 FIRST = next(PLAN.exchanges())
 SAID = events(PLAN, FIRST.session, FIRST.exchange)
 
 
-def watched(*messages: Message, planned: Planned = FIRST) -> tuple[SeenAnswer, End | None]:
+def watched(*messages: LineMessage, planned: Planned = FIRST) -> tuple[SeenAnswer, End | None]:
     watch = Watch(planned.session, planned.exchange)
     for message in messages:
         watch.note(message)
@@ -79,11 +79,11 @@ def test_an_incomplete_response_that_was_not_interrupted() -> None:
     [
         ([], None),
         ([LineClosed(clean=False)], None),
-        ([Refused(status=503, code="server_busy")], End.REFUSED),
+        ([LineRefused(status=503, code="server_busy")], End.REFUSED),
         ([event({"type": "response.failed"})], End.FAILED),
     ],
 )
-def test_how_a_request_ends(messages: list[Message], end: End | None) -> None:
+def test_how_a_request_ends(messages: list[LineMessage], end: End | None) -> None:
     assert watched(*messages)[1] is end
 
 

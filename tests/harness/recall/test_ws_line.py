@@ -9,14 +9,14 @@ import trio
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from harness.recall.calls import message
-from harness.recall.faults import Transport
-from harness.recall.line import Address, LineClosed, Refused, StreamEvent
+from harness.recall.faults import RecallTransport
+from harness.recall.line import Address, LineClosed, LineRefused, StreamEvent
 from harness.recall.requests import instructions, prewarm_frame
 from harness.recall.ws_line import WsLine
 from tests.harness.recall.kit import small_plan
 from tests.harness.recall.peer import Peer
 
-PLAN = small_plan(transport=Transport.WS, sessions=1)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=1)
 SESSION = PLAN.waves[0]
 EXCHANGE = next(PLAN.exchanges()).exchange
 HELLO = message("user", "hello", "msg_1")
@@ -137,7 +137,7 @@ async def test_a_prewarm_that_fails_is_the_answer() -> None:
             await peer.tell(type="error", status=503, error={"code": "server_busy"})
         refused = await line.receive()
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LineRefused)
     assert refused.code == "server_busy"
 
 
@@ -151,7 +151,7 @@ async def test_a_prewarm_without_an_id_is_a_failure() -> None:
             await peer.complete("")
         refused = await line.receive()
 
-    assert refused == Refused(status=None, code="prewarm_without_id")
+    assert refused == LineRefused(status=None, code="prewarm_without_id")
 
 
 async def test_an_error_frame_however_its_status_is_spelt() -> None:
@@ -161,8 +161,8 @@ async def test_an_error_frame_however_its_status_is_spelt() -> None:
         await peer.tell(type="error", status="503", headers="none")
         spelt, bare = await line.receive(), await line.receive()
 
-    assert isinstance(spelt, Refused)
-    assert isinstance(bare, Refused)
+    assert isinstance(spelt, LineRefused)
+    assert isinstance(bare, LineRefused)
     assert (spelt.status, spelt.says_when) == (503, True)
     assert (bare.status, bare.says_when) == (None, False)
 
