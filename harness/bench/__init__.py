@@ -1,1 +1,1 @@
-"""What a turn costs: CPU of a proxy's whole process tree, beside a floor and its peers."""
+"""The cost of a turn: CPU of a proxy's whole process tree, beside a floor and its peers."""

@@ -1,4 +1,4 @@
-"""What a decision costs, in this process: a lease asked for and given back, an account claimed.
+"""The cost of a decision, in this process: a lease taken and given back, an account claimed.
 
 The books are as full as they may be: 64 lanes and 512 roots, of which 63 have a turn, 2,048
 bindings. Each figure is of batches, because a clock that is read around one decision costs as much

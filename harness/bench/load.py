@@ -1,5 +1,7 @@
 """The clients of a bench: sessions side by side, each turn after turn, on bare sockets.
 
+They share nothing with `harness.wire`: what they cost would be measured along with the proxy.
+
 Prints one JSON document: turns, errors, and how long first events, turns and each event took.
 With `--hold` its connections stay open after that, until its stdin ends.
 """
@@ -37,7 +39,7 @@ TOOLS = [
 
 
 @dataclass
-class Seen:
+class LoadFigures:
     errors: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     whole: list[float] = field(default_factory=list)
@@ -62,10 +64,10 @@ def frame(payload: bytes) -> bytes:
     return head + KEY + payload
 
 
-class Session(asyncio.Protocol):
+class LoadSession(asyncio.Protocol):
     """Sends a turn, and the next when it has ended."""
 
-    def __init__(self, seen: Seen, request: bytes, turns: int, *, timed: bool) -> None:
+    def __init__(self, seen: LoadFigures, request: bytes, turns: int, *, timed: bool) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._seen = seen
         self._request = request
@@ -143,11 +145,11 @@ class Session(asyncio.Protocol):
         self._tail = text[max(end, len(text) - STAMP_BYTES) :]
 
 
-class Socket(Session):
+class Socket(LoadSession):
     """The same on one WebSocket."""
 
     def __init__(
-        self, seen: Seen, request: bytes, turns: int, *, timed: bool, hello: bytes
+        self, seen: LoadFigures, request: bytes, turns: int, *, timed: bool, hello: bytes
     ) -> None:
         super().__init__(seen, request, turns, timed=timed)
         self._hello = hello
@@ -189,7 +191,7 @@ class Socket(Session):
 
 
 def _end_of_frame(data: bytes, at: int) -> int:
-    """Where the frame ends that begins there; beyond the data while its length is unknown."""
+    """Return where the frame that begins there ends; beyond the data while that is unknown."""
     unknown = len(data) + 1
     if len(data) < at + 2:
         return unknown
@@ -202,7 +204,7 @@ def _end_of_frame(data: bytes, at: int) -> int:
     return at + 2 + width + int.from_bytes(data[at + 2 : at + 2 + width], "big")
 
 
-def _session(options: argparse.Namespace, seen: Seen) -> Session:
+def _session(options: argparse.Namespace, seen: LoadFigures) -> LoadSession:
     name = uuid.uuid4()
     who = f"session-id: {name}\r\nthread-id: {name}\r\nauthorization: Bearer sk-bench\r\n"
     host = f"host: 127.0.0.1:{options.port}\r\n"
@@ -212,7 +214,7 @@ def _session(options: argparse.Namespace, seen: Seen) -> Session:
             f"POST /v1/responses HTTP/1.1\r\n{host}{who}content-type: application/json\r\n"
             f"accept: text/event-stream\r\ncontent-length: {len(body)}\r\n\r\n"
         )
-        return Session(seen, head.encode() + body, options.turns, timed=options.timed)
+        return LoadSession(seen, head.encode() + body, options.turns, timed=options.timed)
     key = base64.b64encode(os.urandom(16)).decode()
     hello = (
         f"GET /v1/responses HTTP/1.1\r\n{host}{who}connection: Upgrade\r\nupgrade: websocket\r\n"
@@ -230,7 +232,7 @@ def _quantile(values: list[float], share: float) -> float | None:
 
 
 async def _main(options: argparse.Namespace) -> None:
-    seen, loop = Seen(), asyncio.get_running_loop()
+    seen, loop = LoadFigures(), asyncio.get_running_loop()
     sessions = [_session(options, seen) for _ in range(options.sessions)]
     waiting = iter(sessions)
     for _ in sessions:

@@ -1,4 +1,4 @@
-"""What memory becomes: over many turns of fresh threads, and with full transcripts."""
+"""Memory over many turns of fresh threads, and with full transcripts."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from harness.child import python, with_path
 EVENTS = 10
 SESSIONS = 64
 TURNS = 16
-"""Of each session; so 1,024 together."""
+"""Turns of each session; 1,024 together."""
 LOADS = 20
 KB = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MemoryFigure:
     """Resident memory after so many turns, and what of it is its clients' own bytes."""
 
     what: str
@@ -32,23 +32,25 @@ class Found:
     held_mb: float = 0.0
 
 
-def measured() -> Iterator[Found]:
+def measured() -> Iterator[MemoryFigure]:
     for transport in ("http", "ws"):
         with _turnlane() as target:
-            yield Found(f"{transport}, at the start", 0, meter.rss_mb(target.pid))
+            yield MemoryFigure(f"{transport}, at the start", 0, meter.rss_mb(target.pid))
             for number in range(1, LOADS + 1):
                 with _held(target.port, transport, TURNS, kb=8):
                     pass
                 if number in (1, LOADS // 2, LOADS):
                     turns = number * SESSIONS * TURNS
-                    yield Found(f"{transport}, fresh threads", turns, meter.rss_mb(target.pid))
+                    yield MemoryFigure(
+                        f"{transport}, fresh threads", turns, meter.rss_mb(target.pid)
+                    )
     with _turnlane() as target, _held(target.port, "ws", 2, KB):
         held_mb = SESSIONS * len(load.body_of(targets.TURNLANE.model, KB)) / 2**20
         what = f"{SESSIONS} transcripts of {KB} kB, idle"
-        yield Found(what, SESSIONS * 2, meter.rss_mb(target.pid), held_mb)
+        yield MemoryFigure(what, SESSIONS * 2, meter.rss_mb(target.pid), held_mb)
 
 
-def table(found: Iterable[Found]) -> Table:
+def table(found: Iterable[MemoryFigure]) -> Table:
     shown = Table("", "turns", "RSS MB", "beyond the clients' bytes")
     for each in found:
         beyond = f"{each.rss_mb - each.held_mb:.0f}"

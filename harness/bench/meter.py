@@ -1,4 +1,4 @@
-"""What the system knows of a process and all its descendants: CPU time and memory, from /proc."""
+"""CPU time and memory of a process and all its descendants, from /proc."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the time of a turn goes: turnlane under cProfile, its own time summed by what it is in."""
+"""A turn's time by part: turnlane under cProfile, its own time summed by what it is in."""
 
 import pstats
 import signal

@@ -21,7 +21,7 @@ class Sample:
     rss_mb: float
 
 
-Figures = Mapping[str, Mapping[str, Sequence[Sample]]]
+CellFigures = Mapping[str, Mapping[str, Sequence[Sample]]]
 """Cell -> target -> its samples."""
 
 
@@ -42,7 +42,7 @@ def summary(samples: Sequence[Sample]) -> dict[str, float | None]:
     }
 
 
-def document(machine: str, figures: Figures) -> dict[str, Any]:
+def document(machine: str, figures: CellFigures) -> dict[str, Any]:
     cells = {
         cell: {target: summary(samples) for target, samples in targets.items()}
         for cell, targets in figures.items()
@@ -74,7 +74,7 @@ def table(found: Mapping[str, Any]) -> Table:
 
 
 def compared(before: Mapping[str, Any], now: Mapping[str, Any]) -> Table:
-    """How each figure of ours, as a ratio to the floor of its own run, has moved.
+    """Return how each of turnlane's figures, as a ratio to the floor of its own run, has moved.
 
     Raises Incomparable.
     """

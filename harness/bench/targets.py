@@ -1,4 +1,4 @@
-"""What is measured: the floor, turnlane, and the peers that are installed; how each is started."""
+"""The targets: the floor, turnlane, and the peers that are installed; how each is started."""
 
 import json
 import os
@@ -17,12 +17,12 @@ READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
 LOG_TAIL_CHARACTERS = 2000
 PEER_SETTLES_SECONDS = 3.0
-"""A peer goes on with its start behind the first connection that it takes."""
+"""A peer goes on starting after the first connection that it accepts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a target is started: from its port, its upstream's port and an empty home of its own."""
+    """Starts a target, given its port, its upstream's port and an empty home of its own."""
 
     name: str
     command: Callable[[int, int, Path], Sequence[str]]

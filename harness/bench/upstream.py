@@ -1,5 +1,7 @@
 """The upstream of a bench: answers every turn with the same events, at once or at a pace.
 
+It shares nothing with `harness.wire`: what it costs would be measured along with the proxy.
+
 Arguments: port, events, seconds between two events. Every event says when it was written, on the
 clock that all processes of a machine share, so a client can tell how long it was on its way.
 """
@@ -47,7 +49,7 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
-class Turns(asyncio.Protocol):
+class BenchConnection(asyncio.Protocol):
     """One connection of a proxy: request after request."""
 
     def __init__(self, events: list[bytes], pause_seconds: float) -> None:
@@ -114,7 +116,7 @@ async def _main(port: int, count: int, pause_seconds: float) -> None:
     events = events_of_a_turn(count)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Turns(events, pause_seconds), "127.0.0.1", port, backlog=1024
+        lambda: BenchConnection(events, pause_seconds), "127.0.0.1", port, backlog=1024
     )
     await server.serve_forever()
 

@@ -9,10 +9,9 @@ import trio
 from rich.console import Console
 from rich.progress import Progress
 
-from harness.recall.evidence import Evidence
-from harness.recall.faults import Transport
+from harness.recall.evidence import RunEvidence, passed
+from harness.recall.faults import RecallTransport
 from harness.recall.judge import judge
-from harness.recall.notes import Notes
 from harness.recall.options import Inject, Options, read_options
 from harness.recall.plan import Pace, Plan, make_plan
 from harness.recall.probe import Probe, Unreadable
@@ -20,8 +19,8 @@ from harness.recall.proxy import ProxyStartError, Target, open_proxy
 from harness.recall.report import document, table
 from harness.recall.run import Run, take_through
 from harness.recall.stage import Stage
-from harness.recall.upstream import Memory, open_upstream
-from harness.recall.verdict import passed
+from harness.recall.upstream import UpstreamMemory, open_plan
+from harness.recall.watch import Notes
 
 LANES = 64
 """The default limit of the proxy: with so many sessions, one lane more must be refused."""
@@ -50,7 +49,7 @@ async def recall(
         transport=options.transport,
         sessions=options.sessions,
         rounds=options.rounds,
-        beyond=len(Transport) if options.sessions == LANES else 0,
+        beyond=len(RecallTransport) if options.sessions == LANES else 0,
         fan_out=True,
         swap=options.inject is Inject.SWAP,
         pace=pace,
@@ -68,7 +67,7 @@ async def recall(
     return _show(evidence, log, options, out, err)
 
 
-def _show(evidence: Evidence, log: str, options: Options, out: Console, err: Console) -> int:
+def _show(evidence: RunEvidence, log: str, options: Options, out: Console, err: Console) -> int:
     checks = judge(evidence)
     out.print(table(evidence, checks))
     if options.json is not None:
@@ -90,10 +89,10 @@ def _show(evidence: Evidence, log: str, options: Options, out: Console, err: Con
 
 async def _gather(
     options: Options, environment: Mapping[str, str], plan: Plan, notes: Notes
-) -> tuple[Evidence | Unreadable, str]:
+) -> tuple[RunEvidence | Unreadable, str]:
     """Evidence, and the end of the proxy's log."""
     stage = Stage(session.thread_id for session in plan.waves)
-    async with open_upstream(plan, stage, options.upstream_port) as (upstream, port):
+    async with open_plan(plan, stage, options.upstream_port) as (upstream, port):
         if options.target is not None:
             target = Target(address=options.target)
             return await _load(target, plan, stage, upstream.memory, notes)
@@ -106,8 +105,8 @@ async def _gather(
 
 
 async def _load(
-    target: Target, plan: Plan, stage: Stage, memory: Memory, notes: Notes
-) -> tuple[Evidence | Unreadable, str]:
+    target: Target, plan: Plan, stage: Stage, memory: UpstreamMemory, notes: Notes
+) -> tuple[RunEvidence | Unreadable, str]:
     run = Run(
         plan=plan,
         target=target,

@@ -1,4 +1,4 @@
-"""PURE what the scripted upstream does with one request: send, hold, refuse, or drop it."""
+"""PURE the scripted upstream's acts for one request: send, hold, refuse, or drop it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,13 +7,13 @@ from random import Random
 import msgspec
 
 from harness.recall.faults import Fault, Step
-from harness.recall.plan import Exchange, Plan, SessionPlan
+from harness.recall.plan import Plan, ScriptedExchange, SessionPlan
+from harness.recall.requests import HeaderPairs
 from harness.recall.script import chunked, events, sse
-from harness.recall.wire import Headers
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendBytes:
     data: bytes
 
 
@@ -31,7 +31,7 @@ class HoldTurn:
 
 @dataclass(frozen=True, slots=True)
 class UntilCut:
-    """Say nothing more; the client's going away is what ends this request."""
+    """Say nothing more; the request ends when its client leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +40,29 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An answer that is no stream."""
+class PlainReply:
+    """An answer that is not a stream."""
 
     status: int
     body: bytes
-    headers: Headers = field(default=())
+    headers: HeaderPairs = field(default=())
 
 
-Act = Send | HoldWave | HoldTurn | UntilCut | Drop | Answer
+Act = SendBytes | HoldWave | HoldTurn | UntilCut | Drop | PlainReply
 
 SHOWN_BEFORE_CUT = 4
 """Created, added, and two deltas: what a client sees before it replaces, hangs up, or is cut."""
 
 
-def acts(plan: Plan, session: SessionPlan, exchange: Exchange) -> Iterator[Act]:
-    """The acts of one request, in order."""
+def acts(plan: Plan, session: SessionPlan, exchange: ScriptedExchange) -> Iterator[Act]:
+    """Yield the acts of one request, in order."""
     turn = session.turns[exchange.turn]
     said = events(plan, session, exchange)
     rng = Random(f"{plan.seed} {exchange.tag}")
     if turn.held and exchange.step is Step.CALLS:
         yield HoldWave(turn.number)
     if turn.stands and exchange.step is Step.CALLS:
-        yield Send(sse(said[:SHOWN_BEFORE_CUT]))
+        yield SendBytes(sse(said[:SHOWN_BEFORE_CUT]))
         yield HoldTurn()
         said = said[SHOWN_BEFORE_CUT:]
     match turn.fault_at(exchange.step, exchange.attempt):
@@ -75,19 +75,19 @@ def acts(plan: Plan, session: SessionPlan, exchange: Exchange) -> Iterator[Act]:
         case Fault.HANG_UP_WAITING:
             yield UntilCut()
         case Fault.HANG_UP_STREAMING | Fault.REPLACE:
-            yield Send(sse(said[:SHOWN_BEFORE_CUT]))
+            yield SendBytes(sse(said[:SHOWN_BEFORE_CUT]))
             yield UntilCut()
         case Fault.INTERRUPT:
-            yield Send(sse(said[:-1]))
+            yield SendBytes(sse(said[:-1]))
             yield UntilCut()
         case Fault.CUT_STREAM:
-            yield Send(sse(said[: SHOWN_BEFORE_CUT + 1])[:-20])
+            yield SendBytes(sse(said[: SHOWN_BEFORE_CUT + 1])[:-20])
             yield Drop()
         case _:
-            yield from map(Send, chunked(sse(said), rng))
+            yield from map(SendBytes, chunked(sse(said), rng))
 
 
-def _refusal(status: int, code: str, headers: Headers = ()) -> Answer:
+def _refusal(status: int, code: str, headers: HeaderPairs = ()) -> PlainReply:
     error = {"type": code, "code": code, "message": f"the scripted model says {status}"}
     body = msgspec.json.encode({"error": error})
-    return Answer(status=status, body=body, headers=headers)
+    return PlainReply(status=status, body=body, headers=headers)

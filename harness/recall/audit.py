@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from harness.recall.plan import Exchange, SessionPlan
+from harness.recall.plan import ScriptedExchange, SessionPlan
+from harness.recall.requests import SHAPE, exchange_named, foreign_secrets, kinship
 from harness.recall.script import expected_input
-from harness.recall.wire import SHAPE, exchange_named, foreign_secrets, kinship
 
 _NOT_FOR_UPSTREAM = ("type", "generate", "previous_response_id")
 
@@ -18,14 +18,14 @@ class Arrival:
     """One request as it reached the upstream: whose it is, and what is wrong with it."""
 
     session: SessionPlan
-    exchange: Exchange
+    exchange: ScriptedExchange
     problems: tuple[str, ...]
 
 
 def read_request(
     sessions: Mapping[str, SessionPlan], headers: Mapping[str, str], body: bytes
 ) -> Arrival | str:
-    """Whose request this is. A text: it is nobody's, and why."""
+    """Return whose request this is, or a text that says why it belongs to no session."""
     session = sessions.get(headers.get("thread-id", ""))
     if session is None:
         return f"a request of an unknown thread {headers.get('thread-id')!r}"
@@ -37,7 +37,7 @@ def read_request(
 
 
 def _problems(
-    session: SessionPlan, exchange: Exchange, headers: Mapping[str, str], body: bytes
+    session: SessionPlan, exchange: ScriptedExchange, headers: Mapping[str, str], body: bytes
 ) -> list[str]:
     sent = msgspec.json.decode(body)
     problems = [f"{name} was changed" for name in SHAPE if sent.get(name) != SHAPE[name]]
@@ -57,11 +57,11 @@ def _problems(
 
 
 def _difference(expected: list[dict[str, Any]], seen: object) -> list[str]:
-    """The first place where two inputs differ."""
+    """Return the first place where two inputs differ."""
     if seen == expected:
         return []
     if not isinstance(seen, list):
-        return ["the input is no list"]
+        return ["the input is not a list"]
     for place, (wanted, got) in enumerate(zip(expected, seen, strict=False)):
         if wanted != got:
             what = got.get("type") if isinstance(got, dict) else type(got).__name__

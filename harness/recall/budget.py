@@ -4,21 +4,20 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from harness.recall.evidence import Evidence, FanOutEvidence, Moment
-from harness.recall.faults import End, Step, Transport
+from harness.recall.evidence import Check, FanOutEvidence, Moment, RunEvidence, clean
+from harness.recall.faults import End, RecallTransport, Step
 from harness.recall.lanes import if_alone
 from harness.recall.plan import WORKERS, FanOut, Plan, SessionPlan
 from harness.recall.probe import Status, Unreadable
-from harness.recall.verdict import Check, clean
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 
 REASON: Final = "workflow_concurrency_exhausted"
 _CODE: Final = "queue_capacity_exceeded"
-_STATUS: Final = MappingProxyType({Transport.WS: 429, Transport.HTTP: 503})
-"""To Codex, which waits out a 503 more often over HTTP."""
+_STATUS: Final = MappingProxyType({RecallTransport.WS: 429, RecallTransport.HTTP: 503})
+"""What Codex is told: over HTTP it waits out a 503 more often."""
 
 
-def fan_out_checks(evidence: Evidence) -> tuple[Check, ...]:
+def fan_out_checks(evidence: RunEvidence) -> tuple[Check, ...]:
     fan_out, found = evidence.plan.fan_out, evidence.fan_out
     if fan_out is None or found is None:
         return ()
@@ -43,13 +42,13 @@ def fan_out_checks(evidence: Evidence) -> tuple[Check, ...]:
 
 
 def family_of(plan: Plan) -> Mapping[str, SessionPlan]:
-    """The sessions of the fan-out, by thread."""
-    everybody = (plan.fan_out.root, *plan.fan_out.workers) if plan.fan_out is not None else ()
-    return {session.thread_id: session for session in everybody}
+    """Return the sessions of the fan-out, by thread."""
+    family = (plan.fan_out.root, *plan.fan_out.workers) if plan.fan_out is not None else ()
+    return {session.thread_id: session for session in family}
 
 
 def expected(fan_out: FanOut, moment: Moment) -> tuple[int, int, int]:
-    """Turns that stand, turns that are refused, and refusals so far."""
+    """Return the turns held upstream, the turns refused, and the refusals so far."""
     many = len(fan_out.children) - WORKERS
     match moment:
         case Moment.FANNED:
@@ -62,14 +61,14 @@ def expected(fan_out: FanOut, moment: Moment) -> tuple[int, int, int]:
             return WORKERS + 1, 0, many + 2
 
 
-def _wrong_moment(evidence: Evidence, found: FanOutEvidence, moment: Moment) -> Iterator[str]:
+def _wrong_moment(evidence: RunEvidence, found: FanOutEvidence, moment: Moment) -> Iterator[str]:
     sample = found.samples.get(moment)
     if sample is None or evidence.plan.fan_out is None:
         yield f"it never came to this: {moment}"
         return
     stand, refused, refusals = expected(evidence.plan.fan_out, moment)
     if (sample.standing, sample.refused) != (stand, refused):
-        yield f"{sample.standing} stood and {sample.refused} were refused"
+        yield f"{sample.standing} were held and {sample.refused} were refused"
     if isinstance(sample.status, Unreadable):
         yield sample.status.reason
     elif isinstance(found.before, Status) and evidence.alone:
@@ -98,17 +97,17 @@ def _other_roots(found: FanOutEvidence) -> Iterator[str]:
                 yield f"{moment}: {tracked} roots more, {active} of them active"
 
 
-def _of(evidence: Evidence, session: SessionPlan) -> list[Seen]:
+def _of(evidence: RunEvidence, session: SessionPlan) -> list[SeenAnswer]:
     return [seen for seen in evidence.seen if seen.exchange.thread_id == session.thread_id]
 
 
-def _not_at_once(evidence: Evidence, fan_out: FanOut) -> Iterator[str]:
+def _not_at_once(evidence: RunEvidence, fan_out: FanOut) -> Iterator[str]:
     for seen in _of(evidence, fan_out.root):
         if seen.refused is not None:
             yield f"it was refused: {seen.refused}"
 
 
-def _wrong_words(evidence: Evidence, fan_out: FanOut) -> Iterator[str]:
+def _wrong_words(evidence: RunEvidence, fan_out: FanOut) -> Iterator[str]:
     right = (_STATUS[evidence.plan.transport], _CODE, REASON)
     for session in fan_out.workers:
         for seen in _of(evidence, session):
@@ -120,7 +119,7 @@ def _wrong_words(evidence: Evidence, fan_out: FanOut) -> Iterator[str]:
                 yield f"{session.name} was not told when to retry"
 
 
-def _not_served(evidence: Evidence, fan_out: FanOut) -> Iterator[str]:
+def _not_served(evidence: RunEvidence, fan_out: FanOut) -> Iterator[str]:
     for session in (fan_out.root, *fan_out.workers):
         served = {
             (seen.exchange.turn, seen.exchange.step)

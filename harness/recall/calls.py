@@ -34,7 +34,7 @@ OUTPUT_TYPES: Final = {
 
 
 def call_item(call: Call) -> Item:
-    """The item by which the model makes this call."""
+    """Return the item with which the model makes this call."""
     arguments = {"query": call.argument}
     item: Item = {"id": f"item_{call.call_id}", "call_id": call.call_id, "status": "completed"}
     match call.kind:
@@ -54,7 +54,7 @@ def call_item(call: Call) -> Item:
 
 
 def output_item(call: Item, secret: str) -> Item:
-    """What the client answers to a call that it received: it runs whatever arrived."""
+    """Return the client's answer to a call that it received: it runs whatever arrived."""
     call_id = call["call_id"]
     output: Item = {"type": OUTPUT_TYPES[call["type"]], "call_id": call_id}
     if call["type"] == "tool_search_call":
@@ -64,7 +64,7 @@ def output_item(call: Item, secret: str) -> Item:
 
 
 def message(role: str, text: str, item_id: str) -> Item:
-    """A message of one text part; only what a model says has an `output_text` part."""
+    """Return a message of one text part; only a model's has an `output_text` part."""
     part = "output_text" if role == "assistant" else "input_text"
     return {
         "type": "message",

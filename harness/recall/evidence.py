@@ -1,13 +1,13 @@
-"""Evidence: everything that a run has gathered and is judged by."""
+"""Everything that a run has gathered and is judged by, and the verdicts."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.recall.plan import Plan
 from harness.recall.probe import Status, Unreadable
-from harness.recall.resident import Resident
-from harness.recall.watch import Seen
+from harness.recall.proxy import Resident
+from harness.recall.watch import SeenAnswer
 
 LANE_BYTES = 32
 """What the proxy may retain for one lane."""
@@ -15,7 +15,7 @@ LANE_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveSample:
-    """What /status said while all sessions of a wave stood at the upstream."""
+    """The status while the upstream held all sessions of a wave."""
 
     wave: int
     arrived: int
@@ -23,7 +23,7 @@ class WaveSample:
 
 
 class Moment(StrEnum):
-    """When a fan-out is looked at; in this order."""
+    """The moments at which a fan-out is sampled, in this order."""
 
     FANNED = "all children have asked"
     JOINED = "the conversation itself has asked"
@@ -33,7 +33,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOutSample:
-    """How many turns stood at the upstream, how many were refused, and what /status said."""
+    """The turns that the upstream held, the turns refused, and the status, at one moment."""
 
     standing: int
     refused: int
@@ -45,11 +45,11 @@ class FanOutEvidence:
     before: Status | Unreadable
     samples: Mapping[Moment, FanOutSample]
     interactive_seconds: float | None
-    """From the asking of the conversation's own turn to its standing at the upstream."""
+    """From the request of the conversation's own turn to its arrival at the upstream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class RunEvidence:
     plan: Plan
     own_child: bool
     before: Status
@@ -57,7 +57,7 @@ class Evidence:
     waves: tuple[WaveSample, ...]
     beyond: Status | Unreadable | None
     """While all lanes are held, and more lanes have just been asked for."""
-    seen: tuple[Seen, ...]
+    seen: tuple[SeenAnswer, ...]
     client_problems: tuple[str, ...]
     upstream_problems: tuple[str, ...]
     sends: Mapping[str, int]
@@ -68,7 +68,37 @@ class Evidence:
 
     @property
     def alone(self) -> bool:
-        """Whether nobody else used the proxy: else its peaks are not ours to judge."""
+        """True if this run alone used the proxy; otherwise its peaks are not judged."""
         admitted = self.after.turns.admitted - self.before.turns.admitted
         idle = self.before.turns.active == 0 and self.before.lanes.active == 0
         return self.own_child or (idle and admitted <= len(self.seen))
+
+
+SHOWN = 5
+"""The number of offenders that a check names; the others are counted."""
+
+
+class CheckVerdict(StrEnum):
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    says: str
+    verdict: CheckVerdict
+    detail: str = ""
+
+
+def clean(says: str, offenders: Iterable[str], good: str = "") -> Check:
+    """Return a check that passes if there is no offender; `good` is then its detail."""
+    found = list(offenders)
+    if not found:
+        return Check(says=says, verdict=CheckVerdict.PASS, detail=good)
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return Check(says=says, verdict=CheckVerdict.FAIL, detail="; ".join(found[:SHOWN]) + more)
+
+
+def passed(checks: Iterable[Check]) -> bool:
+    return all(check.verdict is not CheckVerdict.FAIL for check in checks)

@@ -1,4 +1,4 @@
-"""Family: where each turn of a fan-out is, and which of them may go on."""
+"""Where each turn of a fan-out is, and which of them may go on."""
 
 from enum import StrEnum
 
@@ -7,17 +7,17 @@ import trio
 
 class At(StrEnum):
     GOING = "going"
-    """On the way: it asks, or its stream comes to its end."""
+    """It is asking, or its stream is ending."""
     READY = "ready"
     REFUSED = "refused"
     STANDING = "standing"
-    """At the upstream, its stream begun."""
+    """Held by the upstream, its stream begun."""
     SERVED = "served"
     LOST = "lost"
 
 
-class Family:
-    """Everybody stops where he is until he is told to go on, or until it is over for all."""
+class FanOutFamily:
+    """Every member pauses until it is told to go on, or until the fan-out ends."""
 
     def __init__(self) -> None:
         self._at: dict[str, At] = {}
@@ -34,7 +34,7 @@ class Family:
         self._moved = trio.Event()
 
     async def pause(self, member: str, at: At) -> bool:
-        """Stay there until told to go on. False: it is over, and nobody is told any more."""
+        """Pause until told to go on. Returns False once the fan-out has ended."""
         if not self._over.is_set():
             self.move(member, at)
             await self._go.setdefault(member, trio.Event()).wait()
@@ -45,7 +45,7 @@ class Family:
         self._go.pop(member).set()
 
     async def wait_settled(self) -> None:
-        """Until nobody is on the way."""
+        """Wait until no member is going."""
         while self.members(At.GOING):
             await self._moved.wait()
 

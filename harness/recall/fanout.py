@@ -3,10 +3,10 @@
 Theory of operation
 -------------------
 The upstream begins every stream and then holds it, so nothing ends before it is told to, and at
-each moment it is exact who runs and who was refused. Which of the children run is a race, how many
-is not. A child that was refused asks again when the conductor says so, which is when a stream has
-ended; Codex would wait as long as it was advised. Tools run until all streams have ended, so that
-nobody makes the second request of his turn in between; then as many make it as may at once.
+each moment it is exact which turns run and which were refused. Which of the children run is a race,
+how many is not. A child that was refused asks again when the conductor says so, which is when a
+stream has ended; Codex would wait as long as it was advised. Tools run until all streams have
+ended, so that no turn makes its second request in between; then as many make it as may at once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,16 +16,19 @@ import trio
 
 from harness.recall.calls import Item
 from harness.recall.evidence import FanOutEvidence, FanOutSample, Moment
-from harness.recall.family import At, Family
+from harness.recall.family import At, FanOutFamily
 from harness.recall.faults import End, Step
 from harness.recall.plan import WORKERS, FanOut, SessionPlan
 from harness.recall.probe import Probe
-from harness.recall.session import Session
+from harness.recall.session import ClientSession
 
 
 class Conductor:
     def __init__(
-        self, plan: FanOut, family: Family, open_session: Callable[[SessionPlan], Session]
+        self,
+        plan: FanOut,
+        family: FanOutFamily,
+        open_session: Callable[[SessionPlan], ClientSession],
     ) -> None:
         self._plan = plan
         self._family = family
@@ -35,7 +38,7 @@ class Conductor:
         self._interactive_seconds: float | None = None
 
     async def run(self, probe: Probe, seconds: float) -> FanOutEvidence:
-        """Whatever is not settled within `seconds` is let go as it is."""
+        """Conduct the fan-out; what is not settled within `seconds` is let go."""
         before = await probe.read()
         async with trio.open_nursery() as nursery:
             with trio.move_on_after(seconds):
@@ -64,7 +67,7 @@ class Conductor:
         await self._go_on(*family.members(At.STANDING))
 
     async def _let_in(self) -> None:
-        """One stream after another ends, and each time one who was refused asks again."""
+        """End one stream after another, and let one refused child ask again each time."""
         family = self._family
         while refused := family.members(At.REFUSED):
             workers = set(family.members(At.STANDING)) - {self._plan.root.thread_id}
@@ -97,7 +100,7 @@ class Conductor:
         )
 
     async def _lead(self, plan: SessionPlan) -> None:
-        """The conversation itself: a turn before all others, and one in the middle of them."""
+        """Play the conversation itself: one turn before the children, and one among them."""
         first, second = plan.turns
         async with self._open_session(plan) as session:
             if not await session.take(first):
@@ -122,7 +125,9 @@ class Conductor:
                     await session.ask(turn, Step.RECALL)
                 await session.note_leftovers()
 
-    async def _ask_until_served(self, plan: SessionPlan, session: Session) -> list[Item] | None:
+    async def _ask_until_served(
+        self, plan: SessionPlan, session: ClientSession
+    ) -> list[Item] | None:
         attempts = count(1)
         while True:
             seen, items = await session.ask(plan.turns[0], Step.CALLS, next(attempts))

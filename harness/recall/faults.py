@@ -6,7 +6,7 @@ from enum import StrEnum
 from random import Random
 
 
-class Transport(StrEnum):
+class RecallTransport(StrEnum):
     WS = "ws"
     HTTP = "http"
 
@@ -32,7 +32,7 @@ class Fault(StrEnum):
 
 
 class End(StrEnum):
-    """How one request ended, as its client saw it."""
+    """The ways in which a request ends, as its client sees it."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class PlannedFault:
     kind: Fault
     step: Step
     delay_seconds: float
-    """How long a slow reader pauses, and how long one that hangs up waits first."""
+    """Seconds that a slow reader pauses, or that a client waits before it hangs up."""
 
 
 SERVED = frozenset({None, Fault.SLOW_READER})
@@ -66,15 +66,15 @@ UNTIL_CUT = frozenset(
 _BEFORE_FIRST_EVENT = frozenset({Fault.STATUS_429, Fault.STATUS_503, Fault.NO_FIRST_BYTE})
 
 
-def kinds(transport: Transport) -> tuple[Fault, ...]:
-    """The faults that exist on a transport: only a WebSocket has a second create to replace by."""
+def kinds(transport: RecallTransport) -> tuple[Fault, ...]:
+    """Return the faults of a transport: only a WebSocket has a second create to replace by."""
     return tuple(
-        fault for fault in Fault if transport is Transport.WS or fault is not Fault.REPLACE
+        fault for fault in Fault if transport is RecallTransport.WS or fault is not Fault.REPLACE
     )
 
 
 def deal(
-    rng: Random, transport: Transport, sessions: int, each: int
+    rng: Random, transport: RecallTransport, sessions: int, each: int
 ) -> tuple[tuple[Fault, ...], ...]:
     """Deal faults to sessions, at least `each` to every one, and every kind at least once."""
     deck = list(kinds(transport))
@@ -86,8 +86,8 @@ def deal(
     return tuple(tuple(dealt[i * each : (i + 1) * each]) for i in range(sessions))
 
 
-def ends_allowed(fault: Fault | None, transport: Transport) -> frozenset[End]:
-    """How a request with this fault may end for its client. None: a healthy one."""
+def ends_allowed(fault: Fault | None, transport: RecallTransport) -> frozenset[End]:
+    """Return how a request with this fault (None: a healthy one) may end for its client."""
     match fault:
         case None | Fault.SLOW_READER:
             return frozenset({End.COMPLETED})
@@ -96,17 +96,17 @@ def ends_allowed(fault: Fault | None, transport: Transport) -> frozenset[End]:
         case Fault.REPLACE:
             return frozenset({End.REPLACED})
         case Fault.INTERRUPT:
-            return frozenset({End.INCOMPLETE if transport is Transport.WS else End.LEFT})
+            return frozenset({End.INCOMPLETE if transport is RecallTransport.WS else End.LEFT})
         case Fault.STATUS_429 | Fault.STATUS_503 | Fault.NO_FIRST_BYTE:
             return frozenset({End.REFUSED})
         case Fault.CUT_STREAM:
-            return frozenset({End.REFUSED if transport is Transport.WS else End.CUT})
+            return frozenset({End.REFUSED if transport is RecallTransport.WS else End.CUT})
         case _:
             return frozenset({End.FAILED})
 
 
 def statuses_allowed(fault: Fault | None) -> Sequence[int]:
-    """The statuses with which a request may be refused: an upstream's own, or a gateway's."""
+    """Return the statuses of a refusal: an upstream's own, or a gateway's."""
     match fault:
         case Fault.STATUS_429:
             return (429,)
@@ -119,7 +119,7 @@ def statuses_allowed(fault: Fault | None) -> Sequence[int]:
 
 
 def sends_allowed(fault: Fault | None) -> range:
-    """How often the upstream may see one request of a client.
+    """Return how often the upstream may see one request of a client.
 
     A failure before the first event may be tried once more; after it, never. A client that hangs
     up while it waits may be gone before anything was sent.

@@ -4,29 +4,28 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from harness.recall.budget import family_of, fan_out_checks
-from harness.recall.evidence import Evidence
+from harness.recall.evidence import Check, RunEvidence, clean
 from harness.recall.faults import (
     UNTIL_CUT,
     End,
     Fault,
+    RecallTransport,
     Step,
-    Transport,
     ends_allowed,
     sends_allowed,
     statuses_allowed,
 )
 from harness.recall.lanes import lane_checks
 from harness.recall.plan import Planned
-from harness.recall.verdict import Check, clean
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 
-Rows = Sequence[tuple[Planned, Seen]]
+Rows = Sequence[tuple[Planned, SeenAnswer]]
 
 _WITH_TERMINAL = frozenset({End.COMPLETED, End.FAILED, End.INCOMPLETE, End.REFUSED})
 
 
-def judge(evidence: Evidence) -> tuple[Check, ...]:
-    """All checks of a run, in the order in which its report shows them."""
+def judge(evidence: RunEvidence) -> tuple[Check, ...]:
+    """Return all checks of a run, in the order in which its report shows them."""
     rows = list(_rows(evidence))
     return (
         clean("every session took every turn", _missing(evidence)),
@@ -43,8 +42,8 @@ def judge(evidence: Evidence) -> tuple[Check, ...]:
     )
 
 
-def _rows(evidence: Evidence) -> Iterator[tuple[Planned, Seen]]:
-    """What was planned beside what was seen, as far as it was seen and not refused in a fan-out."""
+def _rows(evidence: RunEvidence) -> Iterator[tuple[Planned, SeenAnswer]]:
+    """Pair what was planned with what was seen, except refusals in a fan-out."""
     seen = {seen.exchange.tag: seen for seen in evidence.seen}
     for planned in evidence.plan.exchanges():
         if planned.exchange.tag in seen:
@@ -57,14 +56,14 @@ def _rows(evidence: Evidence) -> Iterator[tuple[Planned, Seen]]:
             yield Planned(session=session, turn=turn, exchange=told.exchange, fault=None), told
 
 
-def _missing(evidence: Evidence) -> Iterator[str]:
+def _missing(evidence: RunEvidence) -> Iterator[str]:
     seen = {seen.exchange.tag for seen in evidence.seen}
     for planned in evidence.plan.exchanges():
         if planned.exchange.tag not in seen:
             yield f"{planned.where} never began"
 
 
-def _wrong_ends(rows: Rows, evidence: Evidence) -> Iterator[str]:
+def _wrong_ends(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
     for planned, seen in rows:
         refused = seen.refused
         told = f" with {refused}" if refused else ""
@@ -91,14 +90,14 @@ def _wrong_terminals(rows: Rows) -> Iterator[str]:
             yield f"{planned.where} {seen.end}: {list(seen.terminals)}"
 
 
-def _crossed(rows: Rows, evidence: Evidence) -> Iterator[str]:
+def _crossed(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
     for planned, seen in rows:
         for problem in seen.problems:
             yield f"{planned.where}: {problem}"
     yield from evidence.client_problems
 
 
-def _wrong_sends(rows: Rows, evidence: Evidence) -> Iterator[str]:
+def _wrong_sends(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
     for planned, seen in rows:
         sends = evidence.sends.get(planned.exchange.tag, 0)
         allowed = range(1) if seen.refused_here else sends_allowed(planned.fault)
@@ -106,8 +105,8 @@ def _wrong_sends(rows: Rows, evidence: Evidence) -> Iterator[str]:
             yield f"{planned.where} sent {sends} times"
 
 
-def _not_cut(rows: Rows, evidence: Evidence) -> Iterator[str]:
-    """Whatever reached the upstream and was left by its client must have been cut there."""
+def _not_cut(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
+    """Yield what its client left and the upstream was not cut from, and the reverse."""
     for planned, _seen in rows:
         tag = planned.exchange.tag
         sends, cuts = evidence.sends.get(tag, 0), evidence.cuts.get(tag, 0)
@@ -117,9 +116,9 @@ def _not_cut(rows: Rows, evidence: Evidence) -> Iterator[str]:
             yield f"{planned.where}: cut although its client was there"
 
 
-def _without_advice(rows: Rows, evidence: Evidence) -> Iterator[str]:
+def _without_advice(rows: Rows, evidence: RunEvidence) -> Iterator[str]:
     """Over HTTP an upstream's own answer is passed on as it is; an error frame must advise."""
-    frames = evidence.plan.transport is Transport.WS
+    frames = evidence.plan.transport is RecallTransport.WS
     for planned, seen in rows:
         must = frames or planned.fault is Fault.STATUS_429
         if must and seen.refused and not seen.refused.says_when:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 
-from harness.recall.evidence import LANE_BYTES, Evidence
+from harness.recall.evidence import LANE_BYTES, Check, CheckVerdict, RunEvidence, clean
 from harness.recall.probe import Status, Unreadable
-from harness.recall.verdict import Check, Verdict, clean
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 
 
-def lane_checks(evidence: Evidence) -> tuple[Check, ...]:
+def lane_checks(evidence: RunEvidence) -> tuple[Check, ...]:
     sessions = len(evidence.plan.waves)
     peak = f"{sessions} lanes, {LANE_BYTES * sessions} bytes"
     checks = [if_alone(evidence, clean(f"peak is exactly {peak}", _wrong_peaks(evidence), peak))]
@@ -22,14 +21,14 @@ def lane_checks(evidence: Evidence) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def if_alone(evidence: Evidence, check: Check) -> Check:
-    """A count that others can move is evidence only when it is right, or when nobody else was."""
-    if evidence.alone or check.verdict is Verdict.PASS:
+def if_alone(evidence: RunEvidence, check: Check) -> Check:
+    """Judge a count that others can move only if it is right, or if this run was alone."""
+    if evidence.alone or check.verdict is CheckVerdict.PASS:
         return check
-    return Check(says=check.says, verdict=Verdict.NOT_JUDGED, detail="others used this proxy")
+    return Check(says=check.says, verdict=CheckVerdict.NOT_JUDGED, detail="others used this proxy")
 
 
-def _wrong_peaks(evidence: Evidence) -> Iterator[str]:
+def _wrong_peaks(evidence: RunEvidence) -> Iterator[str]:
     sessions = len(evidence.plan.waves)
     expected = (sessions, LANE_BYTES * sessions)
     for sample in evidence.waves:
@@ -50,14 +49,14 @@ def _wrong_peaks(evidence: Evidence) -> Iterator[str]:
         yield f"/status says {after.peak} lanes, {after.peak_retained_bytes} bytes"
 
 
-def _before_fan_out(evidence: Evidence) -> Status:
-    """A fan-out may hold more lanes than there are sessions."""
+def _before_fan_out(evidence: RunEvidence) -> Status:
+    """Return the status before the fan-out, which may hold more lanes than there are sessions."""
     if evidence.fan_out is not None and isinstance(evidence.fan_out.before, Status):
         return evidence.fan_out.before
     return evidence.after
 
 
-def _wrong_beyond(evidence: Evidence) -> Iterator[str]:
+def _wrong_beyond(evidence: RunEvidence) -> Iterator[str]:
     seen = {seen.exchange.tag: seen for seen in evidence.seen}
     for planned in evidence.plan.refused():
         if planned.exchange.tag not in seen:
@@ -72,10 +71,10 @@ def _wrong_beyond(evidence: Evidence) -> Iterator[str]:
         if lanes.refused - before.refused < len(evidence.plan.beyond):
             yield f"{lanes.refused - before.refused} refusals were counted"
     else:
-        yield "nobody could read /status after it"
+        yield "/status could not be read after it"
 
 
-def _wrong_refusal(seen: Seen) -> Iterator[str]:
+def _wrong_refusal(seen: SeenAnswer) -> Iterator[str]:
     refused = seen.refused
     if refused is None:
         yield f"{seen.session} {seen.end}"
@@ -87,7 +86,7 @@ def _wrong_refusal(seen: Seen) -> Iterator[str]:
         yield f"{seen.session} was not told when to retry"
 
 
-def _sent_all_the_same(evidence: Evidence) -> Iterator[str]:
+def _sent_all_the_same(evidence: RunEvidence) -> Iterator[str]:
     names = {planned.exchange.tag: planned.session.name for planned in evidence.plan.refused()}
     names |= {seen.exchange.tag: seen.session for seen in evidence.seen if seen.refused_here}
     for tag, name in names.items():
@@ -95,8 +94,8 @@ def _sent_all_the_same(evidence: Evidence) -> Iterator[str]:
             yield f"{name} was sent {sends} times"
 
 
-def _refusals(evidence: Evidence) -> Iterator[str]:
-    """Where the counts differ from what the plan asks for."""
+def _refusals(evidence: RunEvidence) -> Iterator[str]:
+    """Yield where the counts differ from what the plan asks for."""
     before, after = evidence.before.refusals, evidence.after.refusals
     planned = {"lanes_at_capacity": len(evidence.plan.beyond)}
     if evidence.plan.fan_out is not None:
@@ -107,7 +106,7 @@ def _refusals(evidence: Evidence) -> Iterator[str]:
             yield f"{count} {reason}"
 
 
-def _held(evidence: Evidence) -> Iterator[str]:
+def _held(evidence: RunEvidence) -> Iterator[str]:
     before = evidence.before.held
     for name, held in evidence.after.held.items():
         if held > before[name]:

@@ -1,4 +1,4 @@
-"""Line: how one session speaks to the proxy, whichever transport carries it."""
+"""How one session speaks to the proxy, whichever transport carries it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import msgspec
 
 from harness.recall.calls import Item
-from harness.recall.plan import Exchange
+from harness.recall.plan import ScriptedExchange
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """One event of a response, with the bytes that carried it."""
 
     fields: Mapping[str, Any]
@@ -23,7 +23,7 @@ class Event:
 
     @property
     def is_item(self) -> bool:
-        """Whether it completes an output item: Codex takes items from nowhere else."""
+        """True if it completes an output item: Codex takes items from no other event."""
         return self.type == "response.output_item.done"
 
     @property
@@ -33,8 +33,8 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A no: an HTTP status that is not 200, or an `error` frame."""
+class LineRefused:
+    """A refusal: an HTTP status that is not 200, or an `error` frame."""
 
     status: int | None
     code: str
@@ -43,12 +43,12 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """Why turnlane itself refused; empty when the no came from somebody else."""
+        """turnlane's own reason; empty when the upstream refused."""
         return self.headers.get("x-turnlane-refusal", "")
 
     @property
     def says_when(self) -> bool:
-        """Whether it advises a wait that Codex obeys: whole seconds, at least one."""
+        """True if it advises a wait that Codex obeys: whole seconds, at least one."""
         advice = self.headers.get("retry-after", "")
         return advice.isdecimal() and int(advice) >= 1
 
@@ -57,14 +57,14 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class LineClosed:
     """The stream or the socket has ended."""
 
     clean: bool
-    """Whether the stream says itself that it is whole; a WebSocket never ends by itself."""
+    """True if the stream says that it is complete; a WebSocket never ends by itself."""
 
 
-Message = Event | Refused | Closed
+LineMessage = StreamEvent | LineRefused | LineClosed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,31 +79,31 @@ class Address:
         return f"{self.host}:{self.port}"
 
 
-class Line(Protocol):
+class SessionLine(Protocol):
     """Sends requests, one at a time, and receives what comes back."""
 
     @property
     def ends_itself(self) -> bool:
-        """Whether `Closed` follows the last message of each answer."""
+        """True if `LineClosed` follows the last message of each answer."""
 
-    async def send(self, exchange: Exchange, items: Sequence[Item]) -> None:
-        """Ask. `items` is the whole input; the line sends what its transport needs of it."""
+    async def send(self, exchange: ScriptedExchange, items: Sequence[Item]) -> None:
+        """Send a request. `items` is the whole input; the line sends what its transport needs."""
 
-    async def receive(self) -> Message:
-        """The next message. Whoever does not call it is a reader that has stopped."""
+    async def receive(self) -> LineMessage:
+        """Return the next message. A session that stops calling this is a slow reader."""
 
     async def interrupt(self) -> bool:
-        """Stop the response that is running. False: by hanging up, so nothing more will come."""
+        """Stop the running response. Returns False if that means hanging up: nothing more comes."""
 
-    async def leftovers(self) -> Sequence[Message]:
-        """What has arrived although nothing runs."""
+    async def leftovers(self) -> Sequence[LineMessage]:
+        """Return what has arrived although nothing runs."""
 
     async def drop(self) -> None:
-        """Go away without a word, as Codex does; the next `send` opens a new connection."""
+        """Close without a Close frame, as Codex does; the next `send` opens a new connection."""
 
 
 def read_object(data: bytes) -> Mapping[str, Any]:
-    """A JSON object, or an empty one for anything else."""
+    """Return a JSON object, or an empty one for anything else."""
     try:
         found = msgspec.json.decode(data)
     except msgspec.DecodeError:
@@ -111,9 +111,11 @@ def read_object(data: bytes) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def refusal(fields: Mapping[str, Any], status: int | None, headers: Mapping[str, str]) -> Refused:
-    """A refusal from the JSON document that carries it."""
+def refusal(
+    fields: Mapping[str, Any], status: int | None, headers: Mapping[str, str]
+) -> LineRefused:
+    """Return the refusal that a JSON document carries."""
     error = fields.get("error")
     told = error if isinstance(error, dict) else {}
     code, text = str(told.get("code") or ""), str(told.get("message") or "")
-    return Refused(status=status, code=code, message=text, headers=headers)
+    return LineRefused(status=status, code=code, message=text, headers=headers)

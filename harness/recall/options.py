@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.line import Address
 
 MOST_SESSIONS = 64
@@ -24,7 +24,7 @@ class Inject(StrEnum):
 class Options:
     sessions: int
     rounds: int
-    transport: Transport
+    transport: RecallTransport
     seed: int
     target: Address | None
     upstream_port: int
@@ -55,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--sessions", type=_whole(1, MOST_SESSIONS), default=32, help="1 to 64; 32")
     add("--rounds", type=_whole(1, MOST_ROUNDS), default=10, help="turns of each session; 10")
-    add("--transport", type=Transport, choices=list(Transport), default=Transport.WS)
+    add(
+        "--transport",
+        type=RecallTransport,
+        choices=list(RecallTransport),
+        default=RecallTransport.WS,
+    )
     add("--seed", type=int, default=1, help="the same seed is the same run; 1")
     add("--target", type=_address, metavar="URL", help="a running proxy instead of a child")
     add(

@@ -6,7 +6,7 @@ from random import Random
 from uuid import UUID
 
 from harness.recall.calls import Call, CallKind
-from harness.recall.faults import SERVED, Fault, PlannedFault, Step, Transport, deal
+from harness.recall.faults import SERVED, Fault, PlannedFault, RecallTransport, Step, deal
 
 MOST_CALLS = 8
 CHILDREN = 12
@@ -19,7 +19,7 @@ SECRET_DIGITS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long simulated tools and clients take, in seconds: from, to."""
+    """Seconds that simulated tools and clients take: from, to."""
 
     tool_seconds: tuple[float, float] = (0.010, 0.500)
     fault_seconds: tuple[float, float] = (0.020, 0.400)
@@ -34,9 +34,9 @@ class TurnPlan:
     calls: tuple[Call, ...]
     fault: PlannedFault | None = None
     held: bool = False
-    """Whether the upstream holds it until every session has arrived."""
+    """The upstream holds it until every session has arrived."""
     stands: bool = False
-    """Whether the upstream begins its stream and then holds it until this one is told to go on."""
+    """The upstream begins its stream and then holds it until this turn is told to go on."""
 
     def fault_at(self, step: Step, attempt: int) -> Fault | None:
         """The fault of one request; what is tried again is served."""
@@ -87,7 +87,7 @@ class FanOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class ScriptedExchange:
     """One request of a client: which session, turn, step and attempt."""
 
     thread_id: str
@@ -106,7 +106,7 @@ class Planned:
 
     session: SessionPlan
     turn: TurnPlan
-    exchange: Exchange
+    exchange: ScriptedExchange
     fault: Fault | None
 
     @property
@@ -121,14 +121,14 @@ class Plan:
     """Everything that client and upstream agree on before a run."""
 
     seed: int
-    transport: Transport
+    transport: RecallTransport
     waves: tuple[SessionPlan, ...]
     faulty: tuple[SessionPlan, ...]
     beyond: tuple[SessionPlan, ...]
     """Sessions that ask for a lane while all lanes are held: they must be refused."""
     fan_out: FanOut | None = None
     swap: bool = False
-    """Whether the upstream gives one call of the first session to the second, and back."""
+    """The upstream swaps one call of the first session with one of the second."""
 
     def sessions(self) -> Iterator[SessionPlan]:
         yield from self.waves
@@ -149,12 +149,12 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """How many requests a run makes when all goes as planned."""
+        """The number of requests in a run that goes as planned."""
         fanned = self.fan_out.requests if self.fan_out is not None else 0
         return sum(1 for _ in self.exchanges()) + len(self.beyond) + fanned
 
     def refused(self) -> Iterator[Planned]:
-        """The requests for which there is no lane."""
+        """Yield the requests for which there is no lane."""
         for session in self.beyond:
             yield next(_attempts(session, session.turns[0], Step.CALLS))
 
@@ -162,7 +162,7 @@ class Plan:
 def _attempts(session: SessionPlan, turn: TurnPlan, step: Step) -> Iterator[Planned]:
     fault = turn.fault_at(step, 1)
     for attempt in (1,) if fault in SERVED else (1, 2):
-        exchange = Exchange(
+        exchange = ScriptedExchange(
             thread_id=session.thread_id, turn=turn.number, step=step, attempt=attempt
         )
         met = turn.fault_at(step, attempt)
@@ -172,7 +172,7 @@ def _attempts(session: SessionPlan, turn: TurnPlan, step: Step) -> Iterator[Plan
 def make_plan(
     *,
     seed: int,
-    transport: Transport,
+    transport: RecallTransport,
     sessions: int,
     rounds: int,
     beyond: int = 0,

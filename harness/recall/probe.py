@@ -1,4 +1,4 @@
-"""Probe: reads /status, and waits until what it accounts for has gone back to where it was."""
+"""Read /status, and wait until its figures are back where they were."""
 
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -6,17 +6,17 @@ from http import HTTPStatus
 import msgspec
 import trio
 
-from harness.recall.client import CutError, get
 from harness.recall.line import Address
+from harness.wire.client import CutError, fetch
 
 SETTLE_SECONDS = 5.0
-"""What a client that went away held is back within one second; the rest is for a busy machine."""
+"""What a client held is back within one second of its leaving; the rest is for a busy machine."""
 ANSWER_SECONDS = 10.0
 POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class LaneFigures:
     active: int
     peak: int
     peak_retained_bytes: int
@@ -27,7 +27,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class TurnFigures:
     active: int
     peak: int
     admitted: int
@@ -36,19 +36,19 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebSockets:
+class WebSocketFigures:
     active: int
     limit: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class MemoryFigures:
     held_bytes: int
     limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workflows:
+class WorkflowFigures:
     tracked: int
     active: int
     refused: int
@@ -62,16 +62,16 @@ class Status:
     service: str
     version: str
     pid: int
-    lanes: Lanes
-    turns: Turns
-    websockets: WebSockets
-    memory: Memory
-    workflows: Workflows
+    lanes: LaneFigures
+    turns: TurnFigures
+    websockets: WebSocketFigures
+    memory: MemoryFigures
+    workflows: WorkflowFigures
     refusals: dict[str, int] = field(default_factory=dict)
 
     @property
     def held(self) -> dict[str, int]:
-        """What must be back where it was when nobody asks for anything."""
+        """The figures that must be back where they were when nothing runs."""
         return {
             "lanes": self.lanes.active,
             "retained bytes": self.lanes.retained_bytes,
@@ -84,7 +84,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """There is no /status, or it does not account for what a run is judged by."""
+    """/status is missing, or does not say what a run is judged by."""
 
     reason: str
 
@@ -97,15 +97,16 @@ class Probe:
     async def read(self) -> Status | Unreadable:
         try:
             with trio.fail_after(ANSWER_SECONDS):
-                code, body = await get(self._address.host, self._address.port, "/status")
-            if code != HTTPStatus.OK:
-                return Unreadable(f"/status answers {code}")
-            return msgspec.json.decode(body, type=Status)
+                address = self._address
+                answer = await fetch(address.port, "GET", "/status", host=address.host)
+            if answer.status != HTTPStatus.OK:
+                return Unreadable(f"/status answers {answer.status}")
+            return msgspec.json.decode(answer.body, type=Status)
         except (CutError, trio.TooSlowError, msgspec.DecodeError) as error:
             return Unreadable(f"/status cannot be read: {error}")
 
     async def wait_back_at(self, before: Status) -> Status | Unreadable:
-        """The status once nothing more is held than before, or after the time it has to settle."""
+        """Return the status once no more is held than before, or when the time is over."""
         deadline = trio.current_time() + self._settle_seconds
         while True:
             status = await self.read()

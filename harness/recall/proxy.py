@@ -1,5 +1,6 @@
 """The proxy under test: a child process of its own, with nothing of the user's configuration."""
 
+import re
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -117,3 +118,25 @@ async def stop(process: Ending) -> None:
     process.terminate()
     await trio.sleep(STOP_SECONDS)
     process.kill()
+
+
+_RESIDENT = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resident:
+    """In bytes; the peak is that of the process's whole life."""
+
+    now: int
+    peak: int
+
+
+def read_resident(pid: int | None, proc: Path = Path("/proc")) -> Resident | None:
+    """Return None without a pid, and on systems that do not say."""
+    if pid is None:
+        return None
+    try:
+        told = dict(_RESIDENT.findall((proc / str(pid) / "status").read_text()))
+        return Resident(now=1024 * int(told["VmRSS"]), peak=1024 * int(told["VmHWM"]))
+    except (OSError, KeyError):
+        return None

@@ -8,29 +8,32 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.recall.evidence import Evidence
+from harness.recall.evidence import Check, CheckVerdict, RunEvidence, passed
 from harness.recall.faults import End
-from harness.recall.verdict import Check, Verdict, passed
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 
-_STYLES: Final = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.NOT_JUDGED: "yellow"}
+_STYLES: Final = {
+    CheckVerdict.PASS: "green",
+    CheckVerdict.FAIL: "bold red",
+    CheckVerdict.NOT_JUDGED: "yellow",
+}
 _PERCENTS = (50, 95, 100)
 MIB = 2**20
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The smallest value that at least `percent` of all do not exceed; 0 for none."""
+    """Return the smallest value that `percent` of all values do not exceed; 0 for none."""
     ordered = sorted(values)
     if not ordered:
         return 0.0
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
-def document(evidence: Evidence, checks: Sequence[Check]) -> dict[str, Any]:
-    """The run as JSON."""
+def document(evidence: RunEvidence, checks: Sequence[Check]) -> dict[str, Any]:
+    """Return the run as JSON."""
     plan = evidence.plan
     return {
-        "verdict": Verdict.PASS if passed(checks) else Verdict.FAIL,
+        "verdict": CheckVerdict.PASS if passed(checks) else CheckVerdict.FAIL,
         "checks": [
             {"says": check.says, "verdict": check.verdict, "detail": check.detail}
             for check in checks
@@ -47,8 +50,8 @@ def document(evidence: Evidence, checks: Sequence[Check]) -> dict[str, Any]:
     }
 
 
-def figures(evidence: Evidence) -> dict[str, int | float]:
-    """What is shown and never judged."""
+def figures(evidence: RunEvidence) -> dict[str, int | float]:
+    """Return what is shown and never judged."""
     requests = Counter(seen.end for seen in evidence.seen)
     served = [seen.seconds for seen in evidence.seen if seen.end is End.COMPLETED]
     shown: dict[str, int | float] = {
@@ -72,21 +75,21 @@ def figures(evidence: Evidence) -> dict[str, int | float]:
     return shown
 
 
-def _of_workers(evidence: Evidence) -> Iterator[Seen]:
+def _of_workers(evidence: RunEvidence) -> Iterator[SeenAnswer]:
     workers = evidence.plan.fan_out.workers if evidence.plan.fan_out is not None else ()
     threads = {session.thread_id for session in workers}
     return (seen for seen in evidence.seen if seen.exchange.thread_id in threads)
 
 
-def fault_counts(evidence: Evidence) -> dict[str, int]:
-    """How often each fault was met."""
+def fault_counts(evidence: RunEvidence) -> dict[str, int]:
+    """Return how often each fault was met."""
     seen = {seen.exchange.tag for seen in evidence.seen}
     met = [p.fault for p in evidence.plan.exchanges() if p.fault and p.exchange.tag in seen]
     return dict(sorted(Counter(met).items()))
 
 
-def table(evidence: Evidence, checks: Sequence[Check]) -> RenderableType:
-    """The run as a terminal shows it."""
+def table(evidence: RunEvidence, checks: Sequence[Check]) -> RenderableType:
+    """Return the run as a terminal shows it."""
     plan = evidence.plan
     title = (
         f"turnlane recall: {len(plan.waves)} sessions, {len(plan.waves[0].turns)} rounds, "
@@ -103,5 +106,5 @@ def table(evidence: Evidence, checks: Sequence[Check]) -> RenderableType:
     met = {f"fault {fault}": count for fault, count in fault_counts(evidence).items()}
     for name, value in {**figures(evidence), **met}.items():
         shown.add_row(name.replace("_", " "), f"{value}")
-    verdict = Verdict.PASS if passed(checks) else Verdict.FAIL
+    verdict = CheckVerdict.PASS if passed(checks) else CheckVerdict.FAIL
     return Group(judged, shown, f"[{_STYLES[verdict]}]{verdict.upper()}[/]")

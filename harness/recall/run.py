@@ -5,19 +5,18 @@ from dataclasses import dataclass, field
 
 import trio
 
-from harness.recall.evidence import Evidence, FanOutEvidence, WaveSample
+from harness.recall.evidence import FanOutEvidence, RunEvidence, WaveSample
 from harness.recall.fanout import Conductor
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.http_line import HttpLine
-from harness.recall.line import Line
-from harness.recall.notes import Notes
+from harness.recall.line import SessionLine
 from harness.recall.plan import Plan, SessionPlan
 from harness.recall.probe import Probe, Status, Unreadable
-from harness.recall.proxy import Target
-from harness.recall.resident import read_resident
-from harness.recall.session import Session
+from harness.recall.proxy import Target, read_resident
+from harness.recall.session import ClientSession
 from harness.recall.stage import Stage
-from harness.recall.upstream import Memory
+from harness.recall.upstream import UpstreamMemory
+from harness.recall.watch import Notes
 from harness.recall.ws_line import WsLine
 
 WAVE_SECONDS = 20.0
@@ -26,12 +25,12 @@ WAVE_SECONDS = 20.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Run:
-    """What the phases share."""
+    """The state that the phases share."""
 
     plan: Plan
     target: Target
     stage: Stage
-    memory: Memory
+    memory: UpstreamMemory
     notes: Notes
     probe: Probe
     wave_seconds: float = WAVE_SECONDS
@@ -39,18 +38,18 @@ class Run:
     beyond: Status | Unreadable | None = None
     fan_out: FanOutEvidence | None = None
 
-    def session(self, plan: SessionPlan, transport: Transport | None = None) -> Session:
-        over_ws = (transport or self.plan.transport) is Transport.WS
+    def session(self, plan: SessionPlan, transport: RecallTransport | None = None) -> ClientSession:
+        over_ws = (transport or self.plan.transport) is RecallTransport.WS
         kind: type[WsLine | HttpLine] = WsLine if over_ws else HttpLine
-        line: Line = kind(self.target.address, plan)
-        return Session(plan, line, self.notes)
+        line: SessionLine = kind(self.target.address, plan)
+        return ClientSession(plan, line, self.notes)
 
 
 Phase = Callable[[Run], Awaitable[None]]
 
 
 async def waves(run: Run) -> None:
-    """All sessions together, each wave held until everybody has arrived."""
+    """Run all sessions together, each wave held until every session has arrived."""
     async with trio.open_nursery() as nursery:
         for plan in run.plan.waves:
             nursery.start_soon(_take_part, run, plan)
@@ -58,14 +57,14 @@ async def waves(run: Run) -> None:
 
 
 async def faults(run: Run) -> None:
-    """As many sessions at once as before; each meets its faults between healthy turns."""
+    """Run as many sessions at once as before; each meets its faults between healthy turns."""
     async with trio.open_nursery() as nursery:
         for plan in run.plan.faulty:
             nursery.start_soon(run.session(plan).run)
 
 
 async def fan_out(run: Run) -> None:
-    """One conversation alone, with more children at once than its budget has turns."""
+    """Run one conversation alone, with more children at once than its budget has turns."""
     if run.plan.fan_out is not None:
         conductor = Conductor(run.plan.fan_out, run.stage.family, run.session)
         run.fan_out = await conductor.run(run.probe, run.wave_seconds)
@@ -74,7 +73,7 @@ async def fan_out(run: Run) -> None:
 PHASES: tuple[Phase, ...] = (waves, faults, fan_out)
 
 
-async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence | Unreadable:
+async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> RunEvidence | Unreadable:
     """Take a proxy through the phases; Unreadable when it does not account for itself."""
     began = trio.current_time()
     before = await run.probe.read()
@@ -85,7 +84,7 @@ async def take_through(run: Run, phases: tuple[Phase, ...] = PHASES) -> Evidence
     after = await run.probe.wait_back_at(before)
     if isinstance(after, Unreadable):
         return after
-    return Evidence(
+    return RunEvidence(
         plan=run.plan,
         own_child=run.target.pid is not None,
         before=before,
@@ -126,6 +125,6 @@ async def _conduct(run: Run) -> None:
 
 async def _ask_beyond(run: Run) -> None:
     """While every lane is held, ask for more, over each transport."""
-    for plan, transport in zip(run.plan.beyond, Transport, strict=True):
+    for plan, transport in zip(run.plan.beyond, RecallTransport, strict=True):
         await run.session(plan, transport).ask_once()
     run.beyond = await run.probe.read()

@@ -8,10 +8,10 @@ import msgspec
 
 from harness.recall.calls import Call, Item, call_item, message, output_item
 from harness.recall.faults import Fault, Step
-from harness.recall.plan import Exchange, Plan, SessionPlan, TurnPlan
-from harness.recall.wire import SHAPE, instructions
+from harness.recall.plan import Plan, ScriptedExchange, SessionPlan, TurnPlan
+from harness.recall.requests import SHAPE, instructions
 
-Event = dict[str, Any]
+EventFields = dict[str, Any]
 
 SLOW_DELTAS = 160
 SLOW_DELTA_BYTES = 8192
@@ -24,8 +24,8 @@ USAGE: Final = {
 }
 
 
-def expected_input(session: SessionPlan, exchange: Exchange) -> list[Item]:
-    """The whole input of a request, whatever part of it its client had to send."""
+def expected_input(session: SessionPlan, exchange: ScriptedExchange) -> list[Item]:
+    """Return the whole input of a request, whatever part of it its client had to send."""
     items = [instructions()]
     for turn in session.turns[: exchange.turn + 1]:
         for step in Step:
@@ -40,7 +40,7 @@ def expected_input(session: SessionPlan, exchange: Exchange) -> list[Item]:
 
 
 def asked(session: SessionPlan, turn: TurnPlan, step: Step) -> list[Item]:
-    """The items that a client adds at this step."""
+    """Return the items that a client adds at this step."""
     if step is Step.RECALL:
         return [output_item(call_item(call), session.secret) for call in turn.calls]
     text = f"Turn {turn.number}: find {session.secret}"
@@ -48,7 +48,7 @@ def asked(session: SessionPlan, turn: TurnPlan, step: Step) -> list[Item]:
 
 
 def answered(session: SessionPlan, turn: TurnPlan, step: Step) -> list[Item]:
-    """The items that the model adds at this step."""
+    """Return the items that the model adds at this step."""
     if step is Step.CALLS:
         return [call_item(call) for call in turn.calls]
     seen = " ".join(call.call_id for call in turn.calls)
@@ -57,17 +57,17 @@ def answered(session: SessionPlan, turn: TurnPlan, step: Step) -> list[Item]:
 
 
 def partial_item(session: SessionPlan, turn: TurnPlan) -> Item:
-    """What an interrupted response had completed."""
+    """Return the item that an interrupted response had completed."""
     return message("assistant", f"Looking for {session.secret}", f"msg_partial_{turn.turn_id}")
 
 
 def steering(session: SessionPlan, turn: TurnPlan) -> Item:
-    """What the user of an interrupted turn says next."""
+    """Return what the user of an interrupted turn says next."""
     return message("user", f"Rather like this: {session.secret}", f"msg_steer_{turn.turn_id}")
 
 
 def calls_served(plan: Plan, session: SessionPlan, turn: TurnPlan) -> tuple[Call, ...]:
-    """The calls of a turn, after the swap that `--inject swap` asks for."""
+    """Return the calls of a turn, after the swap that `--inject swap` asks for."""
     if plan.swap and turn.number == 0 and len(plan.waves) > 1:
         first, second = plan.waves[:2]
         others = {first.thread_id: second, second.thread_id: first}
@@ -76,8 +76,8 @@ def calls_served(plan: Plan, session: SessionPlan, turn: TurnPlan) -> tuple[Call
     return turn.calls
 
 
-def events(plan: Plan, session: SessionPlan, exchange: Exchange) -> list[Event]:
-    """The complete answer to a request, numbered, each event marked with the exchange."""
+def events(plan: Plan, session: SessionPlan, exchange: ScriptedExchange) -> list[EventFields]:
+    """Return the whole answer to a request, numbered, each event marked with the exchange."""
     turn = session.turns[exchange.turn]
     fault = turn.fault_at(exchange.step, exchange.attempt)
     if fault is Fault.INTERRUPT:
@@ -100,11 +100,11 @@ def events(plan: Plan, session: SessionPlan, exchange: Exchange) -> list[Event]:
     return [{**event, "sequence_number": i, "recall": exchange.tag} for i, event in enumerate(said)]
 
 
-def response_id(exchange: Exchange) -> str:
+def response_id(exchange: ScriptedExchange) -> str:
     return "resp_" + exchange.tag.replace("/", "_").replace("-", "")
 
 
-def _item_events(index: int, item: Item, deltas: int) -> Iterator[Event]:
+def _item_events(index: int, item: Item, deltas: int) -> Iterator[EventFields]:
     place = {"output_index": index, "item_id": item["id"]}
     started = {**item, "status": "in_progress"}
     yield {"type": "response.output_item.added", "output_index": index, "item": started}
@@ -116,7 +116,7 @@ def _item_events(index: int, item: Item, deltas: int) -> Iterator[Event]:
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
-def sse(said: Iterable[Event]) -> bytes:
+def sse(said: Iterable[EventFields]) -> bytes:
     return b"".join(
         b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(event))
         for event in said

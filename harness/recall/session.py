@@ -1,4 +1,4 @@
-"""Session: one simulated client that lives through its plan, and misbehaves where the plan says."""
+"""One simulated client that follows its plan, and misbehaves where the plan says."""
 
 from typing import Self
 
@@ -7,12 +7,11 @@ import trio
 from harness.recall.acts import SHOWN_BEFORE_CUT
 from harness.recall.calls import OUTPUT_TYPES, Item, output_item
 from harness.recall.faults import KEEPS_LINE, End, Fault, PlannedFault, Step
-from harness.recall.line import Closed, Event, Line, Message
-from harness.recall.notes import Notes
-from harness.recall.plan import Exchange, SessionPlan, TurnPlan
+from harness.recall.line import LineClosed, LineMessage, SessionLine, StreamEvent
+from harness.recall.plan import ScriptedExchange, SessionPlan, TurnPlan
+from harness.recall.requests import instructions
 from harness.recall.script import asked, steering
-from harness.recall.watch import Seen, Watch
-from harness.recall.wire import instructions
+from harness.recall.watch import Notes, SeenAnswer, Watch
 
 REQUEST_SECONDS = 30.0
 """Longer than any honest answer takes; a request that is still open then has been forgotten."""
@@ -22,10 +21,10 @@ HANG_UP_SECONDS = 1.0
 """Closing does not wait for the peer."""
 
 
-class Session:
+class ClientSession:
     """Follows what arrives, not what was planned: tools run for the calls that were received."""
 
-    def __init__(self, plan: SessionPlan, line: Line, notes: Notes) -> None:
+    def __init__(self, plan: SessionPlan, line: SessionLine, notes: Notes) -> None:
         self._plan = plan
         self._line = line
         self._notes = notes
@@ -40,7 +39,7 @@ class Session:
             await self._line.drop()
 
     async def run(self) -> bool:
-        """Whether all turns could be taken to their end; the first that cannot is the last."""
+        """Take all turns; return False at the first that cannot be completed."""
         async with self:
             for turn in self._plan.turns:
                 if not await self.take(turn):
@@ -49,7 +48,7 @@ class Session:
         return True
 
     async def ask_once(self) -> End:
-        """The first request alone, for a session that is expected to be refused."""
+        """Send the first request alone, for a session that is expected to be refused."""
         turn = self._plan.turns[0]
         self.begin(turn)
         async with self:
@@ -57,11 +56,11 @@ class Session:
         return seen.end
 
     def begin(self, turn: TurnPlan) -> None:
-        """The user speaks."""
+        """Let the user speak."""
         self._items += asked(self._plan, turn, Step.CALLS)
 
     async def take(self, turn: TurnPlan) -> bool:
-        """A whole turn; whether it could be taken to its end."""
+        """Take a whole turn; return whether it was completed."""
         self.begin(turn)
         for step in Step:
             if not await self._take(turn, step):
@@ -70,10 +69,12 @@ class Session:
 
     async def ask(
         self, turn: TurnPlan, step: Step, attempt: int = 1, fault: PlannedFault | None = None
-    ) -> tuple[Seen, list[Item]]:
-        """One request, and the items that came back."""
+    ) -> tuple[SeenAnswer, list[Item]]:
+        """Send one request; return what was seen and the items that came back."""
         thread_id = self._plan.thread_id
-        exchange = Exchange(thread_id=thread_id, turn=turn.number, step=step, attempt=attempt)
+        exchange = ScriptedExchange(
+            thread_id=thread_id, turn=turn.number, step=step, attempt=attempt
+        )
         watch = Watch(self._plan, exchange)
         began = trio.current_time()
         end = End.TIMED_OUT
@@ -93,7 +94,7 @@ class Session:
             self._notes.problems.append(f"{self._plan.name}: {message} though nothing runs")
 
     async def _take(self, turn: TurnPlan, step: Step) -> bool:
-        """One step of a turn; after a planned fault it is tried once more."""
+        """Take one step of a turn; after a planned fault, try it once more."""
         fault = turn.fault if turn.fault_at(step, 1) else None
         seen, items = await self.ask(turn, step, 1, fault)
         if fault is not None and seen.end is not End.COMPLETED:
@@ -108,7 +109,7 @@ class Session:
         return True
 
     async def run_tools(self, turn: TurnPlan, items: list[Item]) -> None:
-        """The tools run in parallel, so the slowest decides; their outputs go up together."""
+        """Run the tools in parallel, so that the slowest decides; their outputs go up together."""
         calls = [item for item in items if item.get("type") in OUTPUT_TYPES]
         if calls:
             await trio.sleep(max(call.latency_seconds for call in turn.calls))
@@ -121,15 +122,17 @@ class Session:
         while True:
             message = await self._line.receive()
             watch.note(message)
-            if isinstance(message, Closed):
+            if isinstance(message, LineClosed):
                 return watch.end() or End.CUT
             if not self._line.ends_itself and (end := watch.end()):
                 return end
             if fault is not None and (end := await self._misbehave(fault, watch, message)):
                 return end
 
-    async def _misbehave(self, fault: PlannedFault, watch: Watch, message: Message) -> End | None:
-        """Do what the fault is, when the moment has come. An End: this request is over for us."""
+    async def _misbehave(
+        self, fault: PlannedFault, watch: Watch, message: LineMessage
+    ) -> End | None:
+        """Act out the fault when its moment has come; return an End if that ends the request."""
         match fault.kind:
             case Fault.SLOW_READER if watch.marked == 1:
                 await trio.sleep(fault.delay_seconds)
@@ -137,6 +140,6 @@ class Session:
                 return End.LEFT
             case Fault.REPLACE if watch.marked == SHOWN_BEFORE_CUT:
                 return End.REPLACED
-            case Fault.INTERRUPT if isinstance(message, Event) and message.is_item:
+            case Fault.INTERRUPT if isinstance(message, StreamEvent) and message.is_item:
                 return None if await self._line.interrupt() else End.LEFT
         return None

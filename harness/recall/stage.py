@@ -1,11 +1,11 @@
-"""Stage: holds a wave until all its sessions have arrived and somebody lets it go.
+"""Hold a wave until all its sessions have arrived and the conductor lets it go.
 
 Theory of operation
 -------------------
 The upstream calls `wait_opened` for each session of a wave; the conductor calls `wait_full`, looks
-at what the proxy says while everybody stands there, and calls `open`. A session that gives up
-calls `leave`, so that the others are not kept waiting for it. A fan-out has no waves: who stands
-there is told one by one to go on (`family`).
+at what the proxy says while all of them are held, and calls `open`. A session that gives up calls
+`leave`, so that the others do not wait for it. A fan-out has no waves: its turns are told one by
+one to go on (`family`).
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import trio
 
-from harness.recall.family import Family
+from harness.recall.family import FanOutFamily
 
 
 class Stage:
@@ -22,7 +22,7 @@ class Stage:
         self._arrived = defaultdict[int, set[str]](set)
         self._opened = defaultdict[int, trio.Event](trio.Event)
         self._changed = trio.Condition()
-        self.family = Family()
+        self.family = FanOutFamily()
 
     @property
     def members(self) -> int:
@@ -38,7 +38,7 @@ class Stage:
         await self._opened[wave].wait()
 
     async def wait_full(self, wave: int) -> None:
-        """Until everybody who has not left has arrived."""
+        """Wait until every session that has not left has arrived."""
         async with self._changed:
             while not self._members <= self._arrived[wave]:
                 await self._changed.wait()

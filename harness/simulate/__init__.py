@@ -1,1 +1,1 @@
-"""What routing rules cost on a seeded load: a model of accounts and their prompt caches."""
+"""A model of accounts and their prompt caches: the cost of routing rules on a seeded load."""

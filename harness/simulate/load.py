@@ -27,18 +27,18 @@ class Load:
     """Then it is compacted or followed by another. From 15 k to here the mean is the incident's:
     122 k a request."""
     one_off_share: float = 0.02
-    """Of the requests: sub-agents with one turn, which no cache knows."""
+    """The share of requests by sub-agents with one turn, which no cache knows."""
     one_off_tokens: int = 150_000
     retry_seconds: float = 300.0
     """A turn that is refused is asked again at the reset, or after this if that is sooner; its
-    conversation stands still until then."""
+    conversation pauses until then."""
 
     def begins_anew(self, tokens: int) -> bool:
         return tokens + self.turn_tokens[1] > self.longest_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SimTurn:
     """One request. Turns of one `prompt` each begin with all of the one before."""
 
     thread: str
@@ -50,15 +50,15 @@ class Turn:
     """From its end to the next request of its conversation."""
 
 
-def turns(load: Load, seed: int, lane: int) -> Iterator[Turn]:
-    """What one conversation after another asks for, without end; the same for every rule."""
+def turns(load: Load, seed: int, lane: int) -> Iterator[SimTurn]:
+    """Yield the turns of one conversation after another, without end; the same for every rule."""
     rng = Random(f"turnlane simulate {seed} {lane}")
     thread, prompt, one_offs = 0, 0, 0
     tokens = _opening(load, rng)
     new = tokens
     while True:
         name = f"{lane}/{thread}"
-        yield Turn(
+        yield SimTurn(
             thread=name,
             prompt=f"{name}/{prompt}",
             tokens=tokens,
@@ -77,9 +77,9 @@ def turns(load: Load, seed: int, lane: int) -> Iterator[Turn]:
             tokens += new
 
 
-def _one_off(load: Load, rng: Random, parent: str, number: int) -> Turn:
+def _one_off(load: Load, rng: Random, parent: str, number: int) -> SimTurn:
     name = f"{parent}+{number}"
-    return Turn(
+    return SimTurn(
         thread=name,
         prompt=name,
         tokens=load.one_off_tokens,

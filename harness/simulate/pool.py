@@ -9,11 +9,11 @@ FULL_PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What is assumed of accounts and caches. Window sizes are in uncached tokens."""
+    """Assumptions about accounts and caches. Window sizes are in uncached tokens."""
 
     accounts: int = 5
     start_percent: tuple[float, float] = (80.0, 97.0)
-    """Of the weekly window; the five-hour window starts anywhere below."""
+    """Where the weekly window starts; the five-hour window starts anywhere below."""
     weekly_tokens: float = 800e6
     """The incident's own use (0.32e9 uncached, 1.58e9 cached at a tenth) fills what five accounts
     have left between 88.5 % and 100 %."""
@@ -21,9 +21,9 @@ class Provider:
     cached_weight: float = 0.1
     """A cached token counts for a tenth, which is its price."""
     kept_seconds: tuple[float, float] = (600.0, 3600.0)
-    """How long after its last use a prompt stays in its account's cache: drawn for each."""
+    """Seconds that a prompt stays cached after its last use: drawn for each."""
     whole_points: bool = False
-    """Whether usage is told in whole percent only."""
+    """Usage is reported in whole percent only."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class SimAccount:
         return max((quota.resets_at for quota in full), default=None)
 
     def serve(self, prompt: str, tokens: int, now: float) -> int:
-        """How many of the tokens came from the cache, which now holds all of them."""
+        """Serve a prompt; return how many of its tokens were cached. Now all of them are."""
         entry = self._cache.setdefault(
             prompt,
             _Entry(tokens=0, used_at=now, kept_seconds=self._rng.uniform(*self._told.kept_seconds)),

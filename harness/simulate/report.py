@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from harness.simulate.load import Load, Turn
+from harness.simulate.load import Load, SimTurn
 from harness.simulate.pool import HOUR_SECONDS, Provider
 
 Rule = Literal["hop_to_cooler", "capacity_first", "cache_first"]
@@ -23,7 +23,7 @@ MARKS: Final[Mapping[Rule, str]] = {"hop_to_cooler": "h", "capacity_first": "o",
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class RuleTally:
     """Counts of one rule. `conversations_uncached` leaves the one-off sub-agents out."""
 
     hours: float
@@ -43,7 +43,7 @@ class Tally:
     def refuse(self) -> None:
         self.refused += 1
 
-    def serve(self, turn: Turn, cached: int, at: float, *, moved: bool) -> None:
+    def serve(self, turn: SimTurn, cached: int, at: float, *, moved: bool) -> None:
         uncached = turn.tokens - cached
         self.turns_served += 1
         self.moves += moved
@@ -66,7 +66,7 @@ class Tally:
 
 
 def document(
-    tallies: Mapping[Rule, Tally], load: Load, provider: Provider, seed: int
+    tallies: Mapping[Rule, RuleTally], load: Load, provider: Provider, seed: int
 ) -> dict[str, Any]:
     """The run as JSON."""
     hop, kept = tallies["hop_to_cooler"], tallies["cache_first"]
@@ -97,7 +97,7 @@ def _ratio(one: float, other: float) -> float:
     return round(one / max(1.0, other), 2)
 
 
-def report(tallies: Mapping[Rule, Tally], shown: Mapping[str, Any]) -> RenderableType:
+def report(tallies: Mapping[Rule, RuleTally], shown: Mapping[str, Any]) -> RenderableType:
     """The run as a terminal shows it."""
     title = f"turnlane simulate, seed {shown['seed']}; tokens in millions"
     table = Table(title=title, title_justify="left")
@@ -125,7 +125,7 @@ def _verdict(shown: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {shown['ratio_sent_again']:8} times the tokens that had been sent before ('again')"
 
 
-def plot(tallies: Mapping[Rule, Tally], rows: int = PLOT_ROWS) -> str:
+def plot(tallies: Mapping[Rule, RuleTally], rows: int = PLOT_ROWS) -> str:
     """Uncached tokens so far, by time; where rules meet, the last named is seen."""
     curves = {rule: list(accumulate(tally.by_slot)) for rule, tally in tallies.items()}
     top = max(1, *(curve[-1] for curve in curves.values()))

@@ -6,7 +6,7 @@ A plain loop over events, no clock and no network. Every conversation asks for i
 the other; each turn is routed by the rule under test, its account says how much of the prompt it
 had cached, and its quota fills accordingly. Two of the rules are the proxy's own `route`, called as
 the proxy calls it; the third is the rule of the incident that this simulates, and lives only here.
-A turn that nobody may serve is refused, and asked for again some minutes later.
+A turn that no account may serve is refused, and asked for again some minutes later.
 """
 
 import argparse
@@ -21,9 +21,9 @@ from typing import NamedTuple
 import msgspec
 from rich.console import Console
 
-from harness.simulate.load import Load, Turn, turns
+from harness.simulate.load import Load, SimTurn, turns
 from harness.simulate.pool import HOUR_SECONDS, Provider, SimAccount, open_accounts
-from harness.simulate.report import Rule, Tally, document, report
+from harness.simulate.report import Rule, RuleTally, document, report
 from proxy.accounts.route import Binding, Move, RouteMemory, RouteRequest, RoutingSettings, Withheld
 from proxy.accounts.routing import route
 from proxy.accounts.view import AccountId, AccountView, Window, family_of
@@ -44,8 +44,8 @@ class Chosen:
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
-    """What a rule may know of the past: the same for each."""
+class RuleMemory:
+    """The past as every rule may know it."""
 
     served_by: dict[str, str] = field(default_factory=dict)
     sibling: dict[str, str] = field(default_factory=dict)
@@ -53,11 +53,13 @@ class Seen:
     in_flight: Counter[str] = field(default_factory=Counter)
 
 
-Choose = Callable[[Turn, list[SimAccount], Seen, float], Chosen]
+Choose = Callable[[SimTurn, list[SimAccount], RuleMemory, float], Chosen]
 
 
-def hop_to_cooler(turn: Turn, accounts: list[SimAccount], seen: Seen, now: float) -> Chosen:
-    """Every turn goes to the account with the lowest score, whoever holds the prompt."""
+def hop_to_cooler(
+    turn: SimTurn, accounts: list[SimAccount], seen: RuleMemory, now: float
+) -> Chosen:
+    """Choose the account with the lowest score, whichever holds the prompt."""
     able = [account for account in accounts if account.spent_until(now) is None]
     if not able:
         return Chosen(account=None, retry_at=min(x.spent_until(now) or now for x in accounts))
@@ -73,7 +75,9 @@ class ByRoute:
         self._bindings: dict[str, Binding] = {}
         self._cursor: AccountId | None = None
 
-    def __call__(self, turn: Turn, accounts: list[SimAccount], seen: Seen, now: float) -> Chosen:
+    def __call__(
+        self, turn: SimTurn, accounts: list[SimAccount], seen: RuleMemory, now: float
+    ) -> Chosen:
         binding = self._bindings.get(turn.thread)
         memory = RouteMemory(
             binding=binding,
@@ -112,7 +116,7 @@ def rules() -> dict[Rule, Choose]:
     }
 
 
-def simulate(choose: Choose, load: Load, provider: Provider, seed: int) -> Tally:
+def simulate(choose: Choose, load: Load, provider: Provider, seed: int) -> RuleTally:
     """One rule through all the hours."""
     run = _Run(choose, load, open_accounts(provider, seed, BEGIN))
     for lane in range(load.conversations):
@@ -125,16 +129,16 @@ class _Run:
     """The loop: a turn is asked for, ends, and after a rest its conversation asks for the next."""
 
     def __init__(self, choose: Choose, load: Load, accounts: list[SimAccount]) -> None:
-        self.tally = Tally(hours=load.hours)
+        self.tally = RuleTally(hours=load.hours)
         self._choose = choose
         self._load = load
         self._accounts = {account.name: account for account in accounts}
-        self._seen = Seen()
-        self._lanes: list[Iterator[Turn]] = []
+        self._seen = RuleMemory()
+        self._lanes: list[Iterator[SimTurn]] = []
         self._due: list[_Due] = []
         self._order = count()
 
-    def begin(self, lane: int, planned: Iterator[Turn]) -> None:
+    def begin(self, lane: int, planned: Iterator[SimTurn]) -> None:
         self._lanes.append(planned)
         self._push(BEGIN + FIRST_SECONDS * lane, lane, next(planned))
 
@@ -163,7 +167,7 @@ class _Run:
         seen.in_flight[chosen.account] += 1
         self._push(due.at + self._load.turn_seconds, due.lane, turn, chosen.account)
 
-    def _push(self, at: float, lane: int, turn: Turn, served_by: str | None = None) -> None:
+    def _push(self, at: float, lane: int, turn: SimTurn, served_by: str | None = None) -> None:
         due = _Due(at, next(self._order), lane, turn, served_by)
         heapq.heappush(self._due, due)
 
@@ -174,11 +178,11 @@ class _Due(NamedTuple):
     at: float
     order: int
     lane: int
-    turn: Turn
+    turn: SimTurn
     served_by: str | None
 
 
-def simulate_all(load: Load, provider: Provider, seed: int) -> dict[Rule, Tally]:
+def simulate_all(load: Load, provider: Provider, seed: int) -> dict[Rule, RuleTally]:
     return {rule: simulate(choose, load, provider, seed) for rule, choose in rules().items()}
 
 

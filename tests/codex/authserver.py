@@ -6,16 +6,15 @@ import base64
 import json
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import h11
 import trio
 
-from tests.codex.client import HOST
+from harness.wire.client import HOST
+from harness.wire.upstream import Received, start_upstream
 from tests.codex.events import Event
-from tests.codex.upstream import Reply, read_request, reply_bytes
+from tests.codex.upstream import Reply
 
 TOKEN_SECONDS = 3600.0
 ACCOUNT = "00000000-0000-4000-8000-00000000acc1"
@@ -82,14 +81,10 @@ class AuthServer:
         """How many refreshes succeeded."""
         return len(self.asked) - len(self.refused)
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        connection = h11.Connection(h11.SERVER)
-        async with stream:
-            while (head := await read_request(stream, connection)) is not None:
-                reply = self._reply(json.loads(head[1]))
-                await trio.sleep(self.answer_seconds)
-                await stream.send_all(reply_bytes(connection, reply))
-                connection.start_next_cycle()
+    async def answer(self, received: Received) -> None:
+        reply = self._reply(received.json)
+        await trio.sleep(self.answer_seconds)
+        await received.reply(reply.status, reply.body)
 
     def _reply(self, asked: dict[str, Any]) -> Reply:
         self.asked.append(asked)
@@ -113,7 +108,5 @@ class AuthServer:
 
 async def start_auth_server(nursery: trio.Nursery) -> AuthServer:
     server = AuthServer()
-    listen = partial(trio.serve_tcp, server.serve, 0, host=HOST)
-    listeners: list[trio.SocketListener] = await nursery.start(listen)
-    server.port = listeners[0].socket.getsockname()[1]
+    server.port = (await start_upstream(nursery, server.answer)).port
     return server

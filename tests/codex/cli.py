@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from tests.codex.process import environment
+from tests.codex.turnlane import environment
 
 API_KEY = "sk-test-0123456789"
 RUN_SECONDS = 60

@@ -13,7 +13,7 @@ import trio
 from tests.codex.cli import Codex, with_provider
 from tests.codex.tap import Tap, start_tap
 from tests.codex.turnlane import Turnlane, start_turnlane
-from tests.codex.upstream import Upstream, answer, start_upstream
+from tests.codex.upstream import TurnUpstream, answer, start_upstream
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def binary() -> Path:
 
 
 @pytest.fixture
-async def upstream(nursery: trio.Nursery) -> Upstream:
+async def upstream(nursery: trio.Nursery) -> TurnUpstream:
     return await start_upstream(nursery, answer("hello"))
 
 
@@ -39,10 +39,9 @@ def settings() -> str:
 
 @pytest.fixture
 async def turnlane(
-    nursery: trio.Nursery, upstream: Upstream, tmp_path: Path, settings: str
+    nursery: trio.Nursery, upstream: TurnUpstream, tmp_path: Path, settings: str
 ) -> AsyncIterator[Turnlane]:
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=settings)
     yield running
     code = 0 if running.stopped else await running.stop()

@@ -16,7 +16,7 @@ ENDED = "the crowd has gone home"
 
 
 class Crowd:
-    """A script: the root spawns everybody in one answer and waits until nobody is missing."""
+    """A script: the root spawns all children in one answer and waits until all have reported."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self.names = [f"child_{number}" for number in range(size)]

@@ -16,7 +16,7 @@ import trio
 from wsproto.extensions import Extension, PerMessageDeflate
 from wsproto.frame_protocol import FrameProtocol, Opcode
 
-from tests.codex.client import HOST, receive
+from harness.wire.client import HOST, receive
 from tests.codex.log import Log
 
 READ_BYTES = 65536

@@ -15,7 +15,7 @@ from tests.codex.authserver import access, start_auth_server, write_login
 from tests.codex.checks import assert_clean
 from tests.codex.cli import with_chatgpt_login, with_provider
 from tests.codex.turnlane import start_turnlane, wait_idle
-from tests.codex.upstream import Reply, Request, Step, Upstream, answer
+from tests.codex.upstream import Reply, Request, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -23,17 +23,16 @@ KEYS = MappingProxyType({f"KEY_{name}": f"sk-secret-{name}" for name in ("A", "B
 THREE = "".join(f'[accounts.{name.lower()}]\nkey = "env:KEY_{name}"\n' for name in ("A", "B", "C"))
 
 
-def owners(upstream: Upstream) -> list[str]:
+def owners(upstream: TurnUpstream) -> list[str]:
     """Whose credential each turn went up with."""
     return [request.headers["authorization"] for request in upstream.requests.entries]
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
 async def test_a_restart_between_turns_keeps_the_account_and_codex_notices_nothing(
-    binary: Path, tmp_path: Path, upstream: Upstream, nursery: trio.Nursery, ending: str
+    binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, ending: str
 ) -> None:
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=True)
     server = await start_app_server(nursery, codex)
@@ -61,7 +60,7 @@ async def test_a_restart_between_turns_keeps_the_account_and_codex_notices_nothi
 
 
 async def test_a_spent_account_is_left_and_codex_notices_nothing(
-    binary: Path, tmp_path: Path, upstream: Upstream, nursery: trio.Nursery, websockets: bool
+    binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, websockets: bool
 ) -> None:
     error = {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": 7200}
     spent: set[str] = set()
@@ -73,7 +72,6 @@ async def test_a_spent_account_is_left_and_codex_notices_nothing(
 
     upstream.script = script
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=websockets)
     server = await start_app_server(nursery, codex)
@@ -94,12 +92,11 @@ async def test_a_spent_account_is_left_and_codex_notices_nothing(
 
 
 async def test_when_all_are_spent_codex_says_why(
-    binary: Path, tmp_path: Path, upstream: Upstream, nursery: trio.Nursery, websockets: bool
+    binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, websockets: bool
 ) -> None:
     error = {"type": "usage_limit_reached", "message": "spent", "resets_in_seconds": 7200}
     upstream.script = lambda _: [Reply(status=429, body={"error": error})]
     home = tmp_path / "turnlane"
-    home.mkdir()
     running = await start_turnlane(nursery, upstream.url, home, settings=THREE, variables=KEYS)
     codex = with_provider(binary, tmp_path / "client", running.url, websockets=websockets)
 
@@ -116,12 +113,11 @@ async def test_when_all_are_spent_codex_says_why(
 
 
 @pytest.mark.parametrize("first", ["codex", "turnlane", "both"])
-async def test_codex_and_turnlane_share_a_login_and_nobody_is_signed_out(
-    binary: Path, tmp_path: Path, upstream: Upstream, nursery: trio.Nursery, first: str
+async def test_codex_and_turnlane_share_a_login_and_neither_is_signed_out(
+    binary: Path, tmp_path: Path, upstream: TurnUpstream, nursery: trio.Nursery, first: str
 ) -> None:
     auth = await start_auth_server(nursery)
     home = tmp_path / "turnlane"
-    home.mkdir()
     login = tmp_path / "client" / "codex" / "auth.json"
     settings = f"""
 [upstream]

@@ -13,7 +13,7 @@ from tests.codex.crowd import agent_name, spawn
 from tests.codex.events import function_call, message, response, shell
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
-from tests.codex.upstream import Request, Step, Upstream
+from tests.codex.upstream import Request, Step, TurnUpstream
 
 pytestmark = pytest.mark.codex
 
@@ -52,7 +52,7 @@ class Family:
 
 
 async def test_three_sub_agents_run_at_once_and_all_report(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     family = Family()
     upstream.script = family

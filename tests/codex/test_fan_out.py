@@ -14,7 +14,7 @@ from tests.codex.crowd import ENDED, SPAWNS_MANY, Crowd, heard, spawn
 from tests.codex.events import function_call, message, response
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane, wait_idle
-from tests.codex.upstream import Request, Step, Upstream
+from tests.codex.upstream import Request, Step, TurnUpstream
 
 pytestmark = pytest.mark.codex
 
@@ -23,7 +23,7 @@ AT_ONCE = 8
 WORKERS = 7
 HOLDS = "[workflow]\nhold_seconds = 60\n"
 OFTEN = "[client]\nfiller_seconds = 1\n"
-"""So that whoever waits for a turn is kept company in a short test too."""
+"""Often enough for a waiting turn to be sent a filler in a short test too."""
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def is_child(request: Request) -> bool:
     return "x-codex-parent-thread-id" in request.headers
 
 
-def last_of_root(upstream: Upstream) -> Request:
+def last_of_root(upstream: TurnUpstream) -> Request:
     return [request for request in upstream.requests.entries if not is_child(request)][-1]
 
 
@@ -58,9 +58,9 @@ def refused_threads(tap: Tap) -> list[str]:
 @pytest.mark.parametrize(
     ("seconds", "settings"), [(2, HOLDS), (6, HOLDS + OFTEN)], ids=["short", "with fillers"]
 )
-async def test_where_workers_may_wait_all_finish_and_nobody_is_refused(
+async def test_where_workers_may_wait_all_finish_and_none_is_refused(
     codex: Codex,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     websockets: bool,
@@ -88,7 +88,7 @@ async def test_where_workers_may_wait_all_finish_and_nobody_is_refused(
 
 
 async def test_where_workers_may_not_wait_they_come_back_and_the_parent_never_has_to(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     crowd = upstream.script = Crowd(CHILDREN, 2)
     run = await codex.ask("spawn many")
@@ -113,7 +113,7 @@ async def test_where_workers_may_not_wait_they_come_back_and_the_parent_never_ha
 
 @pytest.mark.parametrize("settings", ["[workflow]\nchildren = 2\n"], ids=["two children"])
 async def test_a_parent_is_told_in_our_words_that_it_has_had_its_children(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = Crowd(3, 0.5)
     run = await codex.ask("spawn three")
@@ -162,8 +162,8 @@ class Guarded:
 
 
 @pytest.mark.parametrize("settings", ["[workflow]\nturns = 2\n"], ids=["one worker"])
-async def test_a_review_that_the_user_waits_for_is_no_worker(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane
+async def test_a_review_that_the_user_waits_for_is_not_a_worker(
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = Guarded()
     run = await codex.exec("--approve-for-me", "--skip-git-repo-check", "--json", "guarded")

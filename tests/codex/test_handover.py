@@ -15,7 +15,7 @@ from tests.codex.cli import Codex
 from tests.codex.events import beginning, completed, item_done, message
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane, start_turnlane
-from tests.codex.upstream import Request, Step, Upstream, answer
+from tests.codex.upstream import Request, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -25,7 +25,7 @@ CLOSED_SECONDS = 10
 @pytest.mark.parametrize("websockets", [True], ids=["websocket"])
 async def test_a_turn_that_runs_is_finished_and_the_next_ones_go_to_the_next_process(
     codex: Codex,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     nursery: trio.Nursery,

@@ -11,7 +11,7 @@ from tests.codex.cli import Codex
 from tests.codex.events import beginning, completed, item_done, message, text_delta
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
-from tests.codex.upstream import Request, Step, Upstream, answer
+from tests.codex.upstream import Request, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -28,7 +28,9 @@ def say_nothing(_: Request) -> list[Step]:
     return [trio.Event()]
 
 
-async def interrupt_once(server: AppServer, upstream: Upstream, thread: str, turn: int) -> Request:
+async def interrupt_once(
+    server: AppServer, upstream: TurnUpstream, thread: str, turn: int
+) -> Request:
     """Interrupt one turn, begin the next at once; the request that was cut."""
     speaks = turn % 2 == 0
     seen, since = len(upstream.requests), len(server.said)
@@ -54,7 +56,7 @@ async def interrupt_once(server: AppServer, upstream: Upstream, thread: str, tur
 )
 async def test_the_turn_after_an_interrupt_is_never_refused(
     codex: Codex,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     nursery: trio.Nursery,
@@ -84,8 +86,8 @@ def speak_briefly(request: Request) -> list[Step]:
     return [0.005, *beginning(name, "soon"), *words, item_done(ending), completed(name, ending)]
 
 
-async def test_an_interrupt_at_any_moment_leaves_nothing_behind(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
+async def test_an_interrupt_at_any_moment_leaves_nothing_held(
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
 ) -> None:
     server = await start_app_server(nursery, codex)
     thread = await server.start_thread()

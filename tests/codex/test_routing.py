@@ -20,9 +20,8 @@ from proxy.codex.saved import read_note
 from tests.codex.appserver import start_app_server
 from tests.codex.checks import assert_clean
 from tests.codex.cli import API_KEY, QUIET, Codex
-from tests.codex.process import environment
-from tests.codex.turnlane import Turnlane
-from tests.codex.upstream import Upstream, answer, start_upstream
+from tests.codex.turnlane import Turnlane, environment
+from tests.codex.upstream import TurnUpstream, answer, start_upstream
 
 pytestmark = pytest.mark.codex
 
@@ -37,7 +36,7 @@ def key_login() -> dict[str, Any]:
 
 
 def chatgpt_login() -> dict[str, Any]:
-    """As `codex login` leaves it, with tokens that nobody has signed."""
+    """Return a login as `codex login` leaves it, with unsigned tokens."""
     claims = {
         "exp": int(time.time()) + NEXT_YEARS_SECONDS,
         "email": "user@example.invalid",
@@ -113,7 +112,7 @@ async def test_codex_goes_through_turnlane_after_on_and_everything_is_put_back_b
     login: str,
     binary: Path,
     tmp_path: Path,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     home: Path,
 ) -> None:
@@ -182,7 +181,7 @@ async def test_an_app_server_from_before_is_pending_until_it_is_restarted(
 
 
 async def test_an_open_thread_goes_on_as_before_and_a_new_one_of_the_same_process_does_not(
-    codex: Codex, turnlane: Turnlane, upstream: Upstream, home: Path, nursery: trio.Nursery
+    codex: Codex, turnlane: Turnlane, upstream: TurnUpstream, home: Path, nursery: trio.Nursery
 ) -> None:
     direct = await start_upstream(nursery, answer("direct"))
     (codex.home / "config.toml").write_text(f'openai_base_url = "{direct.url}"\n{CONFIG}')
@@ -216,7 +215,7 @@ async def test_an_app_server_of_another_home_does_not_count(
 
 
 async def test_with_a_key_the_provider_that_show_prints_serves_both_logins(
-    binary: Path, tmp_path: Path, upstream: Upstream, turnlane: Turnlane, home: Path
+    binary: Path, tmp_path: Path, upstream: TurnUpstream, turnlane: Turnlane, home: Path
 ) -> None:
     clients = {name: installed(binary, tmp_path / name, login()) for name, login in LOGINS.items()}
     key = (await command(clients["key"], home, "keys", "add", "desk")).strip()
@@ -235,7 +234,7 @@ async def test_with_a_key_the_provider_that_show_prints_serves_both_logins(
 
 
 async def test_a_profile_that_show_names_really_goes_another_way(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, home: Path
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, home: Path
 ) -> None:
     await command(codex, home, "codex", "on")
     elsewhere = f'openai_base_url = "{upstream.url}"\n'

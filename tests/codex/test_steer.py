@@ -13,7 +13,7 @@ from tests.codex.cli import Codex, with_provider
 from tests.codex.events import beginning, created, item_added, item_done, message, shell, text_delta
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
-from tests.codex.upstream import Request, Script, Step, Upstream, answer
+from tests.codex.upstream import Request, Script, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -37,7 +37,7 @@ def call_and_speak_for_ever(request: Request) -> list[Step]:
     return [created(request.response_id), call, *words, trio.Event()]
 
 
-async def steer_once(server: AppServer, upstream: Upstream, script: Script) -> Request:
+async def steer_once(server: AppServer, upstream: TurnUpstream, script: Script) -> Request:
     """Say more while the first turn of a new thread speaks; the request that was cut."""
     thread = await server.start_thread()
     upstream.script = script
@@ -55,7 +55,7 @@ async def steer_once(server: AppServer, upstream: Upstream, script: Script) -> R
 
 async def test_a_steered_turn_goes_on_with_the_new_words(
     codex: Codex,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     nursery: trio.Nursery,
@@ -93,7 +93,7 @@ def assert_interrupted_in_place(tap: Tap) -> None:
 
 @pytest.mark.parametrize("websockets", [True], ids=["websocket"])
 async def test_a_call_that_was_finished_before_the_steering_is_kept(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, nursery: trio.Nursery
 ) -> None:
     server = await start_app_server(nursery, codex)
     request = await steer_once(server, upstream, call_and_speak_for_ever)

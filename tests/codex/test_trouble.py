@@ -14,7 +14,7 @@ from tests.codex.cli import Codex, with_provider
 from tests.codex.events import beginning, completed, item_done, message, refusal
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane, start_turnlane, wait_idle
-from tests.codex.upstream import Reply, Request, Script, Step, Upstream, answer
+from tests.codex.upstream import Reply, Request, Script, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -31,7 +31,7 @@ def failing(is_unwell: Callable[[Request], bool]) -> Script:
 @pytest.mark.parametrize("websockets", [True], ids=["websocket"])
 @pytest.mark.parametrize("failures", [1, 3])
 async def test_a_failing_service_does_not_cost_the_websocket(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, failures: int
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, failures: int
 ) -> None:
     upstream.script = failing(lambda _: len(tap.received("error")) < failures)
     run = await codex.ask("try")
@@ -46,7 +46,7 @@ async def test_a_failing_service_does_not_cost_the_websocket(
 
 @pytest.mark.parametrize("failures", [1, 3])
 async def test_a_service_that_fails_a_few_sends_is_asked_again(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, failures: int
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, failures: int
 ) -> None:
     upstream.script = failing(lambda request: request.number <= failures)
     run = await codex.ask("try")
@@ -60,7 +60,7 @@ async def test_a_service_that_fails_a_few_sends_is_asked_again(
 async def test_a_service_that_fails_for_ever_ends_the_client_and_holds_nothing(
     binary: Path,
     tmp_path: Path,
-    upstream: Upstream,
+    upstream: TurnUpstream,
     turnlane: Turnlane,
     tap: Tap,
     websockets: bool,
@@ -87,13 +87,13 @@ async def server(
     return await start_app_server(nursery, codex)
 
 
-async def restart(nursery: trio.Nursery, upstream: Upstream, old: Turnlane) -> Turnlane:
+async def restart(nursery: trio.Nursery, upstream: TurnUpstream, old: Turnlane) -> Turnlane:
     """Another turnlane in the same home on the same port."""
     return await start_turnlane(nursery, upstream.url, old.output.parent, port=old.port)
 
 
 async def test_a_restart_between_two_turns_keeps_the_websocket(
-    server: AppServer, upstream: Upstream, turnlane: Turnlane, nursery: trio.Nursery
+    server: AppServer, upstream: TurnUpstream, turnlane: Turnlane, nursery: trio.Nursery
 ) -> None:
     thread = await server.start_thread()
     assert (await server.turn(thread, "first words"))["status"] == "completed"
@@ -110,7 +110,7 @@ async def test_a_restart_between_two_turns_keeps_the_websocket(
 
 
 async def test_a_turn_that_begins_while_turnlane_is_away_keeps_the_websocket(
-    server: AppServer, upstream: Upstream, turnlane: Turnlane, nursery: trio.Nursery
+    server: AppServer, upstream: TurnUpstream, turnlane: Turnlane, nursery: trio.Nursery
 ) -> None:
     thread = await server.start_thread()
     assert (await server.turn(thread, "first words"))["status"] == "completed"
@@ -127,7 +127,7 @@ async def test_a_turn_that_begins_while_turnlane_is_away_keeps_the_websocket(
 
 
 async def test_a_turn_that_runs_at_the_stop_is_finished_first(
-    server: AppServer, upstream: Upstream, turnlane: Turnlane, nursery: trio.Nursery
+    server: AppServer, upstream: TurnUpstream, turnlane: Turnlane, nursery: trio.Nursery
 ) -> None:
     release = trio.Event()
     ending = message("slowly but surely")
@@ -164,7 +164,7 @@ async def test_a_turn_that_runs_at_the_stop_is_finished_first(
 
 
 async def test_a_turn_cut_by_a_crash_is_repeated_over_websocket(
-    server: AppServer, upstream: Upstream, turnlane: Turnlane, nursery: trio.Nursery
+    server: AppServer, upstream: TurnUpstream, turnlane: Turnlane, nursery: trio.Nursery
 ) -> None:
     upstream.script = lambda request: [*beginning(request.response_id, "slowly"), trio.Event()]
     thread = await server.start_thread()

@@ -11,7 +11,7 @@ from tests.codex.cli import API_KEY, Codex, with_root_key
 from tests.codex.events import custom_call, message, response, shell
 from tests.codex.tap import Tap
 from tests.codex.turnlane import Turnlane
-from tests.codex.upstream import Request, Step, Upstream, answer
+from tests.codex.upstream import Request, Step, TurnUpstream, answer
 
 pytestmark = pytest.mark.codex
 
@@ -33,7 +33,7 @@ def use_tools(request: Request) -> list[Step]:
 
 
 async def test_a_turn_recalls_what_its_tools_said(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     upstream.script = use_tools
     run = await codex.ask("use your tools")
@@ -52,7 +52,7 @@ async def test_a_turn_recalls_what_its_tools_said(
 
 @pytest.mark.parametrize("websockets", [True], ids=["websocket"])
 async def test_the_client_keeps_one_socket_and_sends_what_is_new(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap
 ) -> None:
     upstream.script = use_tools
     run = await codex.ask("use your tools")
@@ -71,7 +71,7 @@ async def test_the_client_keeps_one_socket_and_sends_what_is_new(
 
 
 async def test_a_resumed_thread_tells_everything_again(
-    codex: Codex, upstream: Upstream, turnlane: Turnlane, tap: Tap, websockets: bool
+    codex: Codex, upstream: TurnUpstream, turnlane: Turnlane, tap: Tap, websockets: bool
 ) -> None:
     upstream.script = use_tools
     first = await codex.ask("use your tools")
@@ -90,7 +90,7 @@ async def test_a_resumed_thread_tells_everything_again(
 
 
 async def test_the_root_key_and_an_api_key_login_are_enough(
-    binary: Path, tmp_path: Path, tap: Tap, upstream: Upstream, turnlane: Turnlane
+    binary: Path, tmp_path: Path, tap: Tap, upstream: TurnUpstream, turnlane: Turnlane
 ) -> None:
     upstream.script = use_tools
     codex = with_root_key(binary, tmp_path / "client", tap.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import h11
 import trio
 
-from tests.codex.client import fetch
-from tests.codex.process import environment
+from harness.wire.client import CutError, fetch
 
 READY_SECONDS = 10
 STATUS_SECONDS = 5
@@ -26,6 +25,13 @@ POLL_SECONDS = 0.02
 CLOSE_WAIT = "08"
 """As /proc/net/tcp writes the state."""
 Status = dict[str, Any]
+_KEPT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "SSL_CERT_FILE")
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Nothing of the caller's settings, no HTTP proxy between loopback and loopback."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**kept, "HOME": str(home), "TERM": "xterm", **more}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -43,7 +49,7 @@ class Turnlane:
         with trio.fail_after(STATUS_SECONDS):
             reply = await fetch(self.port, "GET", "/status")
         assert reply.status == 200, reply
-        status: Status = reply.json()
+        status: Status = reply.json
         return status
 
     async def wait_websockets(self, active: int, *, seconds: float = IDLE_SECONDS) -> None:
@@ -64,7 +70,7 @@ class Turnlane:
                 await trio.sleep(POLL_SECONDS)
                 try:
                     reply = await fetch(self.port, "GET", "/readyz")
-                except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError):
+                except CutError:
                     return
                 if reply.status != 200:
                     return
@@ -96,6 +102,7 @@ async def start_turnlane(
 ) -> Turnlane:
     """A turnlane that has said it is ready; the end of the nursery ends it too."""
     output, config = home / "output.txt", home / "turnlane.toml"
+    await trio.Path(home).mkdir(exist_ok=True)
     config.write_text(settings)
     command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), *options]
     with output.open("ab") as errors:
@@ -151,7 +158,7 @@ def half_closed(port: int) -> int:
 
 
 def held(status: Status, port: int) -> dict[str, int]:
-    """Whatever is still held when nobody is asking for anything."""
+    """Return what is still held when nothing runs."""
     figures = {
         "lanes.active": status["lanes"]["active"],
         "lanes.retained_bytes": status["lanes"]["retained_bytes"],

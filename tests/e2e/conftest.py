@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from harness.wire.upstream import ScriptedUpstream, open_upstream
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, open_upstream
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +20,12 @@ def _no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[Upstream]:
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
     async with open_upstream() as upstream:
         yield upstream
 
 
 @pytest.fixture
-async def proxy(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def proxy(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     async with open_proxy(upstream.url) as proxy:
         yield proxy

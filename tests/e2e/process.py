@@ -68,7 +68,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 def codex_home(home: Path) -> Path:
-    """The CODEX_HOME of whoever has that TURNLANE_HOME."""
+    """Return the CODEX_HOME that goes with that TURNLANE_HOME."""
     return home.with_name(f"{home.name}-codex")
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import trio
 
+from harness.wire.client import HOST, WireAnswer, WireClient, request
+from harness.wire.websocket import WebSocket, open_socket
 from proxy.config.load import Config, load
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
-from tests.e2e.client import HOST, Answer, Client, request
-from tests.e2e.websocket import Socket, open_socket
 
 Status = dict[str, Any]
 Sections = Mapping[str, Mapping[str, object]]
@@ -31,37 +31,41 @@ class Proxy:
     over: trio.Event = field(default_factory=trio.Event)
     """Serving has returned."""
 
-    async def connect(self, *, receive_bytes: int | None = None) -> Client:
-        """A connection of its own, closed with the proxy at the latest."""
+    async def connect(self, *, receive_bytes: int | None = None) -> WireClient:
+        """Open a connection of its own, which is closed with the proxy at the latest."""
         sock = trio.socket.socket()
         if receive_bytes is not None:
             sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_bytes)
         await sock.connect((HOST, self.port))
         stream = trio.SocketStream(sock)
         await self.opened.enter_async_context(stream)
-        return Client(stream)
+        return WireClient(stream)
 
-    async def websocket(self, headers: Mapping[str, str] | None = None) -> Socket:
+    async def websocket(self, headers: Mapping[str, str] | None = None) -> WebSocket:
         return await self.websocket_on(await self.connect(), headers)
 
     async def websocket_on(
-        self, client: Client, headers: Mapping[str, str] | None = None
-    ) -> Socket:
-        return await open_socket(client, headers)
+        self, client: WireClient, headers: Mapping[str, str] | None = None
+    ) -> WebSocket:
+        return await open_socket(client, headers or {})
 
-    async def get(self, target: str) -> Answer:
+    async def ask(self, text: bytes, method: str = "POST") -> WireAnswer:
+        """Send one request on a connection of its own, and hang up after the answer."""
         client = await self.connect()
-        await client.send(request("GET", target, {"connection": "close"}))
-        answer = await client.answer("GET")
+        await client.send(text)
+        answer = await client.answer(method)
         await client.hang_up()
         return answer
+
+    async def get(self, target: str) -> WireAnswer:
+        return await self.ask(request("GET", target, {"connection": "close"}), "GET")
 
     async def status(self) -> Status:
         found: Status = (await self.get("/status")).json
         return found
 
     async def until(self, fits: Callable[[Status], bool], seconds: float = 1.0) -> Status:
-        """The first status that fits: nobody announces it, so it is asked for again and again."""
+        """Return the first status that fits: it is not announced, so ask again and again."""
         found: Status = {}
         with trio.move_on_after(seconds):
             client = await self.connect()
@@ -73,12 +77,12 @@ class Proxy:
         raise AssertionError(f"not so within {seconds} s: {found}")
 
     async def until_idle(self, seconds: float = 1.0) -> Status:
-        """Nothing is held for anybody."""
+        """Return the first status in which nothing is held."""
         return await self.until(lambda found: not held(found), seconds)
 
 
 def held(status: Status) -> dict[str, int]:
-    """Whatever is still held."""
+    """Return what is still held, by name."""
     figures = {
         "lanes": status["lanes"]["active"],
         "lane bytes": status["lanes"]["retained_bytes"],

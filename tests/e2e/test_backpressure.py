@@ -1,5 +1,4 @@
-"""A client that reads slowly: its upstream is slowed down, little is held for it, and nobody else
-notices."""
+"""A client that reads slowly: its upstream is slowed down, and little is held for it."""
 
 from __future__ import annotations
 
@@ -12,12 +11,13 @@ from typing import Final
 import pytest
 import trio
 
+from harness.wire.client import WireClient
+from harness.wire.upstream import Received, ScriptedUpstream
+from harness.wire.websocket import handshake, opened
 from proxy.config.load import Config
 from proxy.upstream.connection import READ_BYTES
-from tests.e2e.client import Client, named, post
 from tests.e2e.process import Child, open_child
-from tests.e2e.upstream import Sent, Upstream
-from tests.e2e.websocket import create, handshake, opened
+from tests.testkit.wire import create, named, post
 
 pytestmark = [
     pytest.mark.load,
@@ -42,7 +42,7 @@ class Flood:
     written: int = 0
     ended: bool = False
 
-    async def script(self, sent: Sent) -> None:
+    async def script(self, sent: Received) -> None:
         sent.stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)
         await sent.created()
         while self.written < STREAM_BYTES:
@@ -60,12 +60,12 @@ class Flood:
 
 
 @pytest.fixture
-async def child(upstream: Upstream, tmp_path: Path) -> AsyncIterator[Child]:
+async def child(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Child]:
     async with open_child(tmp_path / "home", upstream.url) as child:
         yield child
 
 
-async def ask(client: Client, transport: str, thread: str) -> None:
+async def ask(client: WireClient, transport: str, thread: str) -> None:
     if transport == "http":
         await client.send(post(named(thread)))
     else:
@@ -76,7 +76,7 @@ async def ask(client: Client, transport: str, thread: str) -> None:
 
 @pytest.mark.parametrize("transport", ["http", "websocket"])
 async def test_a_slow_reader_slows_its_upstream_and_little_is_held_for_it(
-    transport: str, child: Child, upstream: Upstream
+    transport: str, child: Child, upstream: ScriptedUpstream
 ) -> None:
     flood = Flood()
     at_once, upstream.script = upstream.script, flood.script

@@ -17,9 +17,10 @@ import h11
 import pytest
 import trio
 
-from tests.e2e.client import named, post
+from harness.wire.client import HOST
+from harness.wire.upstream import Received, ScriptedUpstream, at_once, on_go, open_upstream
 from tests.e2e.proxy import Proxy, Status, open_proxy
-from tests.e2e.upstream import HOST, Sent, Upstream, at_once, on_go, open_upstream
+from tests.testkit.wire import named, post
 
 pytestmark = pytest.mark.browser
 
@@ -155,7 +156,7 @@ def refused_here(status: Status) -> int:
 
 
 async def test_a_page_of_a_foreign_origin_spends_nothing_and_reads_nothing(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with open_proxy(upstream.url) as proxy, open_site() as site:
         found = await visit(site, proxy, ATTACKS, tmp_path / "profile")
@@ -174,7 +175,7 @@ async def test_a_page_of_a_foreign_origin_spends_nothing_and_reads_nothing(
 
 
 async def test_a_page_whose_name_was_rebound_to_this_machine_spends_nothing(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with open_site() as site:
         origins = [f"http://{REBOUND}:{site.port}"]  # so its Host alone is what gives it away
@@ -190,7 +191,7 @@ async def test_a_page_whose_name_was_rebound_to_this_machine_spends_nothing(
 
 
 async def test_a_page_of_a_configured_origin_reads_why_it_was_refused(tmp_path: Path) -> None:
-    async def first_waits(sent: Sent) -> None:
+    async def first_waits(sent: Received) -> None:
         await (on_go if sent.number == 1 else at_once)(sent)
 
     tries = {

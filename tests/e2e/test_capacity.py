@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.e2e.client import Answer, Client, named, post
-from tests.e2e.proxy import Proxy, Sections, open_proxy
-from tests.e2e.upstream import Upstream, at_once, on_go
-from tests.e2e.websocket import HANDSHAKE, Socket, create, upgrade
+from harness.wire.client import WireAnswer, WireClient
+from harness.wire.upstream import ScriptedUpstream, at_once, on_go
+from harness.wire.websocket import HANDSHAKE, WebSocket, upgrade
+from tests.e2e.proxy import Proxy
+from tests.testkit.wire import create, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -19,7 +20,7 @@ LANE_BYTES = 32
 
 
 @pytest.fixture
-async def held(upstream: Upstream) -> AsyncIterator[Upstream]:
+async def held(upstream: ScriptedUpstream) -> AsyncIterator[ScriptedUpstream]:
     """An upstream that keeps every turn open until it is released."""
     upstream.script = on_go
     yield upstream
@@ -27,7 +28,7 @@ async def held(upstream: Upstream) -> AsyncIterator[Upstream]:
 
 
 async def test_lanes_over_http_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: Upstream
+    proxy: Proxy, held: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
         clients = [await _post(proxy, f"thread-{number}") for number in range(32)]
@@ -52,10 +53,10 @@ async def test_lanes_over_http_are_counted_to_the_byte_and_the_next_one_is_refus
 
 
 async def test_lanes_over_websockets_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: Upstream
+    proxy: Proxy, held: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
-        sockets: list[Socket] = []
+        sockets: list[WebSocket] = []
         for number in range(65):
             sockets.append(await proxy.websocket())
             if number < 64:
@@ -86,78 +87,25 @@ async def test_lanes_over_websockets_are_counted_to_the_byte_and_the_next_one_is
         await proxy.until_idle()
 
 
-DEFAULT = pytest.param(256, {}, marks=pytest.mark.load)
 """The limits that are counted up to one by one, as they are without a configuration."""
 
 
-@pytest.mark.parametrize(("limit", "sections"), [(24, {"turns": {"limit": 24}}), DEFAULT])
-async def test_anonymous_turns_fill_the_global_gate_and_no_lane(
-    held: Upstream, limit: int, sections: Sections
-) -> None:
+async def test_websockets_beyond_the_limit_are_refused_before_they_open(proxy: Proxy) -> None:
+    limit = 256
     with trio.fail_after(SECONDS):
-        async with open_proxy(held.url, **sections) as proxy:
-            await _fill_the_gate(proxy, held, limit)
+        sockets = [await proxy.websocket() for _ in range(limit)]
+        client = await proxy.connect()
+        head = await upgrade(client)
+        assert head.status == 503
+        assert head.headers["x-turnlane-refusal"] == "websockets_at_capacity"
+        assert int(head.headers["retry-after"]) >= 1
+
+        await sockets[0].client.hang_up()
+        await proxy.until(lambda status: status["websockets"]["active"] == limit - 1)
+        sockets[0] = await proxy.websocket()
 
 
-async def _fill_the_gate(proxy: Proxy, held: Upstream, limit: int) -> None:
-    clients: list[Client] = []
-    for number in range(limit):
-        clients.append(await proxy.connect())
-        await clients[-1].send(post(_partial(number)))
-    await held.wait_sent(limit)
-    status = await proxy.status()
-    assert (status["turns"]["active"], status["lanes"]["active"]) == (limit, 0)
-
-    client = await proxy.connect()
-    await client.send(post())
-    _assert_busy(await client.answer(), "turns_at_capacity")
-    assert len(held.sent) == limit
-
-    held.release()
-    for client in clients:
-        assert (await client.answer()).status == 200
-    await proxy.until_idle()
-
-
-@pytest.mark.parametrize(("limit", "sections"), [(8, {"websockets": {"limit": 8}}), DEFAULT])
-async def test_websockets_beyond_the_limit_are_refused_before_they_open(
-    upstream: Upstream, limit: int, sections: Sections
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with open_proxy(upstream.url, **sections) as proxy:
-            sockets = [await proxy.websocket() for _ in range(limit)]
-            client = await proxy.connect()
-            head = await upgrade(client)
-            assert head.status == 503
-            assert head.headers["x-turnlane-refusal"] == "websockets_at_capacity"
-            assert int(head.headers["retry-after"]) >= 1
-
-            await sockets[0].client.hang_up()
-            await proxy.until(lambda status: status["websockets"]["active"] == limit - 1)
-            sockets[0] = await proxy.websocket()
-
-
-async def test_siblings_of_one_parent_have_lanes_of_their_own(proxy: Proxy, held: Upstream) -> None:
-    with trio.fail_after(SECONDS):
-        for number in range(3):
-            client = await proxy.connect()
-            await client.send(post(named(f"child-{number}", "root", parent="root")))
-        await held.wait_sent(3)
-
-        assert await _lane_bytes(proxy) == 3 * LANE_BYTES
-
-
-async def test_one_thread_in_two_conversations_has_two_lanes(proxy: Proxy, held: Upstream) -> None:
-    with trio.fail_after(SECONDS):
-        for session in ("one", "another"):
-            client = await proxy.connect()
-            await client.send(post(named("thread", session)))
-        await held.wait_sent(2)
-
-        assert await _lane_bytes(proxy) == 2 * LANE_BYTES
-
-
-async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: Upstream) -> None:
+async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: ScriptedUpstream) -> None:
     with trio.fail_after(SECONDS):
         await _post(proxy, "thread")
         await held.wait_sent(1)
@@ -176,7 +124,9 @@ async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: Upstrea
         assert len(held.sent) == 1
 
 
-async def test_a_client_that_comes_back_at_once_gets_its_lane(proxy: Proxy, held: Upstream) -> None:
+async def test_a_client_that_comes_back_at_once_gets_its_lane(
+    proxy: Proxy, held: ScriptedUpstream
+) -> None:
     with trio.fail_after(SECONDS):
         for number in range(1, 31):
             client = await _post(proxy, "thread")
@@ -191,14 +141,7 @@ async def test_a_client_that_comes_back_at_once_gets_its_lane(proxy: Proxy, held
         assert (await proxy.until_idle())["refusals"] == {}
 
 
-def _partial(number: int) -> dict[str, str]:
-    """Less of an identity than names a lane."""
-    name = str(number)
-    some = [{}, {"thread-id": name}, {"session-id": name}, {"x-codex-parent-thread-id": name}]
-    return some[number % len(some)]
-
-
-async def _post(proxy: Proxy, thread: str) -> Client:
+async def _post(proxy: Proxy, thread: str) -> WireClient:
     client = await proxy.connect()
     await client.send(post(named(thread)))
     return client
@@ -209,7 +152,7 @@ async def _lane_bytes(proxy: Proxy) -> int:
     return count
 
 
-def _assert_busy(answer: Answer, reason: str) -> None:
+def _assert_busy(answer: WireAnswer, reason: str) -> None:
     assert (answer.status, answer.code) == (503, "server_busy")
     assert answer.headers["x-turnlane-refusal"] == reason
     assert answer.headers["retry-after"] == "2"

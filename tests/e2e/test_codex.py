@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import trio
 
+from harness.wire.upstream import ScriptedUpstream
 from tests.e2e.process import codex_home, open_child, run
-from tests.e2e.upstream import Upstream
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
 
@@ -48,7 +48,7 @@ async def connected(home: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_puts_codex_back(
-    number: signal.Signals, upstream: Upstream, home: Path, config: Path
+    number: signal.Signals, upstream: ScriptedUpstream, home: Path, config: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url, "--codex") as child:
@@ -61,7 +61,7 @@ async def test_a_signal_puts_codex_back(
 
 
 async def test_after_a_kill_codex_is_put_back_offline(
-    upstream: Upstream, home: Path, config: Path
+    upstream: ScriptedUpstream, home: Path, config: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url, "--codex") as child:
@@ -77,7 +77,7 @@ async def test_after_a_kill_codex_is_put_back_offline(
 
 
 async def test_after_a_kill_the_next_one_takes_over_and_puts_back(
-    upstream: Upstream, home: Path, config: Path
+    upstream: ScriptedUpstream, home: Path, config: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url, "--codex") as killed:
@@ -94,7 +94,7 @@ async def test_after_a_kill_the_next_one_takes_over_and_puts_back(
 
 
 async def test_the_next_one_connects_codex_that_takes_over_and_puts_it_back_at_its_own_end(
-    upstream: Upstream, home: Path, config: Path
+    upstream: ScriptedUpstream, home: Path, config: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url, "--codex") as first:
@@ -111,7 +111,7 @@ async def test_the_next_one_connects_codex_that_takes_over_and_puts_it_back_at_i
 
 
 async def test_a_start_that_fails_leaves_no_dead_address(
-    upstream: Upstream, home: Path, config: Path
+    upstream: ScriptedUpstream, home: Path, config: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url, "--codex") as child:

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import trio
 
+from harness.wire.upstream import ScriptedUpstream
 from proxy.codex.files import Disk
 from proxy.codex.saved import NOTE_NAME, Note, keep_note
 from tests.e2e.proxy import open_proxy
-from tests.e2e.upstream import Upstream
 
 SECONDS = 20
 NOTE = Note(
@@ -32,7 +32,7 @@ NOTE = Note(
     [(NOTE, 1), (msgspec.structs.replace(NOTE, phase="intent"), 0), (None, 0)],
 )
 async def test_a_codex_that_is_connected_is_named_at_the_signal(
-    note: Note | None, warnings: int, upstream: Upstream, caplog: pytest.LogCaptureFixture
+    note: Note | None, warnings: int, upstream: ScriptedUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     with trio.fail_after(SECONDS), caplog.at_level(logging.WARNING, "proxy"):
         async with open_proxy(upstream.url) as proxy:
@@ -46,7 +46,9 @@ async def test_a_codex_that_is_connected_is_named_at_the_signal(
     assert len(said) == warnings
 
 
-async def test_a_note_that_cannot_be_read_keeps_nothing_from_stopping(upstream: Upstream) -> None:
+async def test_a_note_that_cannot_be_read_keeps_nothing_from_stopping(
+    upstream: ScriptedUpstream,
+) -> None:
     with trio.fail_after(SECONDS):
         async with open_proxy(upstream.url) as proxy:
             assert proxy.runtime is not None

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.e2e.client import Client, Cut, chunked, named, post, request
+from harness.wire.client import CutError, WireClient, request
+from harness.wire.upstream import ScriptedUpstream, on_go
+from harness.wire.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, on_go
-from tests.e2e.websocket import CLOSE, TEXT, Closed, frame, handshake, opened
+from tests.testkit.wire import chunked, named, post
 
 SECONDS = 30
 PLACES = 3
@@ -18,7 +19,7 @@ GET = request("GET", "/healthz")
 
 
 @pytest.fixture
-async def small(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def small(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy with few places for connections: any that is not given back is soon missed."""
     async with open_proxy(upstream.url, server={"connections": PLACES}) as proxy:
         yield proxy
@@ -32,29 +33,6 @@ async def test_a_keep_alive_client_is_served_again_and_again_on_one_connection(
         for _ in range(500):
             await client.send(GET)
             assert (await client.answer("GET")).status == 200
-
-
-async def test_turns_and_refusals_alternate_on_one_connection(proxy: Proxy) -> None:
-    with trio.fail_after(SECONDS):
-        client = await proxy.connect()
-        for _ in range(20):
-            await client.send(post(named("a")))
-            assert (await client.answer()).status == 200
-            await client.send(post(named("a"), b"no JSON"))
-            assert (await client.answer()).code == "bad_request"
-
-
-async def test_a_connection_that_was_hung_up_gives_its_place_back(small: Proxy) -> None:
-    with trio.fail_after(SECONDS):
-        for _ in range(3 * PLACES):
-            await (await small.connect()).hang_up()
-        for _ in range(3 * PLACES):
-            client = await small.connect()
-            await client.send(GET)
-            await client.answer("GET")
-            await client.hang_up()
-
-        assert (await small.get("/healthz")).status == 200
 
 
 async def test_a_websocket_that_was_hung_up_gives_its_place_back(small: Proxy) -> None:
@@ -83,7 +61,7 @@ async def test_a_frame_may_come_along_with_the_handshake(small: Proxy) -> None:
         await small.until_idle()
 
 
-async def test_a_frame_behind_a_denied_handshake_leaves_nothing_behind(small: Proxy) -> None:
+async def test_a_frame_after_a_denied_handshake_leaves_nothing_held(small: Proxy) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(2 * PLACES):
             client = await small.connect()
@@ -97,9 +75,7 @@ async def test_a_frame_behind_a_denied_handshake_leaves_nothing_behind(small: Pr
 
 
 @pytest.mark.parametrize("target", ["/healthz", "/readyz", "/status", "/v1/models", "/nothing"])
-async def test_a_body_that_nobody_wants_does_not_hold_its_connection(
-    small: Proxy, target: str
-) -> None:
+async def test_an_unwanted_body_does_not_hold_its_connection(small: Proxy, target: str) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(PLACES + 1):
             client = await small.connect()
@@ -127,8 +103,8 @@ async def test_a_connection_beyond_the_limit_waits_for_a_place(small: Proxy) -> 
             assert (await waits.answer("GET")).status == 200
 
 
-async def test_a_second_request_behind_a_running_one_ends_the_connection_after_the_answer(
-    proxy: Proxy, upstream: Upstream
+async def test_a_second_request_during_the_first_ends_the_connection_after_the_answer(
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = on_go
     with trio.fail_after(SECONDS):
@@ -145,7 +121,7 @@ async def test_a_second_request_behind_a_running_one_ends_the_connection_after_t
 
 
 async def test_a_client_that_never_stops_asking_still_gets_its_whole_answer(
-    proxy: Proxy, upstream: Upstream
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
     upstream.script = on_go
     with trio.fail_after(SECONDS):
@@ -165,7 +141,7 @@ async def test_a_client_that_never_stops_asking_still_gets_its_whole_answer(
         await proxy.until_idle()
 
 
-async def _flood(client: Client) -> None:
+async def _flood(client: WireClient) -> None:
     try:
         while True:
             await client.send(GET * 100)
@@ -173,7 +149,7 @@ async def _flood(client: Client) -> None:
         return
 
 
-async def test_an_idle_connection_is_let_go_after_a_while(upstream: Upstream) -> None:
+async def test_an_idle_connection_is_let_go_after_a_while(upstream: ScriptedUpstream) -> None:
     settings = {"keep_alive_seconds": 0.05}
     async with open_proxy(upstream.url, server=settings) as proxy:
         with trio.fail_after(SECONDS):
@@ -184,5 +160,5 @@ async def test_an_idle_connection_is_let_go_after_a_while(upstream: Upstream) ->
             await served.send(post(named("t")))
             await served.answer()
             for client in (silent, slow, asked, served):
-                with pytest.raises(Cut):
+                with pytest.raises(CutError):
                     await client.answer("GET")

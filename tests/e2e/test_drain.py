@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from proxy.errors import ConfigError
-from proxy.process.serve import serve
-from tests.e2e.client import Client, Cut, named, post
+from harness.wire.client import CutError, WireClient
+from harness.wire.upstream import ScriptedUpstream, at_once, on_go
+from harness.wire.websocket import Closed, WebSocket, upgrade
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, at_once, endless, on_go
-from tests.e2e.websocket import Closed, Socket, create, upgrade
+from tests.testkit.wire import create, endless, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -33,7 +30,7 @@ def _with_drain(path: Path, seconds: float) -> Sequence[str]:
     return ("--config", str(file))
 
 
-async def _begun(child: Child, upstream: Upstream, thread: str) -> Client:
+async def _begun(child: Child, upstream: ScriptedUpstream, thread: str) -> WireClient:
     """A client in mid-stream."""
     client = await child.proxy.connect()
     await client.send(post(named(thread)))
@@ -42,15 +39,8 @@ async def _begun(child: Child, upstream: Upstream, thread: str) -> Client:
     return client
 
 
-async def _rest(client: Client) -> bytes:
-    body = b""
-    while chunk := await client.more():
-        body += chunk
-    return body
-
-
 async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with open_child(tmp_path / "home", upstream.url) as child:
         with trio.fail_after(SECONDS):
@@ -72,7 +62,7 @@ async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
             await _assert_turned_away(child.proxy, fresh, busy_socket)
 
             upstream.release()
-            assert b"response.completed" in await _rest(busy_client)
+            assert b"response.completed" in await busy_client.body()
             await busy_socket.until("response.completed")
             assert await busy_socket.event() == Closed(1001)
             await _hang_up(idle_socket.client, busy_socket.client, busy_client, fresh)
@@ -80,8 +70,8 @@ async def test_a_drain_lets_go_of_what_is_idle_and_finishes_what_runs(
             assert len(upstream.sent) == 3
 
 
-async def _assert_turned_away(proxy: Proxy, fresh: Client, busy: Socket) -> None:
-    """Whoever asks during the drain hears how long it may take."""
+async def _assert_turned_away(proxy: Proxy, fresh: WireClient, busy: WebSocket) -> None:
+    """Assert that each ask during the drain is told how long it may take."""
     await fresh.send(post(named("new")))
     refused = await fresh.answer()
     assert (refused.status, refused.code) == (503, "server_busy")
@@ -99,8 +89,9 @@ async def _assert_turned_away(proxy: Proxy, fresh: Client, busy: Socket) -> None
     assert (await proxy.status())["state"] == "draining"
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path, number: signal.Signals
 ) -> None:
     async with open_child(tmp_path / "home", upstream.url) as child:
         with trio.fail_after(SECONDS):
@@ -111,7 +102,7 @@ async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
             socket = await child.proxy.websocket()
             await socket.send(create("t"))
             await socket.until("response.completed")
-            child.signal()
+            child.signal(number)
             assert await socket.event() == Closed(1001)
             await _hang_up(socket.client)
             with trio.fail_after(SOON_SECONDS):
@@ -124,7 +115,7 @@ async def test_an_idle_process_is_gone_at_once_and_its_port_is_free(
 
 
 async def test_a_turn_that_is_longer_than_the_drain_is_cut_at_its_end(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.script = on_go
     short = _with_drain(tmp_path, 0.3)
@@ -136,8 +127,8 @@ async def test_a_turn_that_is_longer_than_the_drain_is_cut_at_its_end(
             await socket.until("response.created")
             child.signal()
 
-            with pytest.raises(Cut):
-                await _rest(client)
+            with pytest.raises(CutError):
+                await client.body()
             while not isinstance(await socket.event(), Closed):
                 pass
             assert await child.wait() == 0
@@ -145,7 +136,7 @@ async def test_a_turn_that_is_longer_than_the_drain_is_cut_at_its_end(
                 await sent.cut.wait()
 
 
-async def test_a_second_signal_ends_at_once(upstream: Upstream, tmp_path: Path) -> None:
+async def test_a_second_signal_ends_at_once(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     upstream.script = on_go
     async with open_child(tmp_path / "home", upstream.url) as child:
         with trio.fail_after(SECONDS):
@@ -155,12 +146,12 @@ async def test_a_second_signal_ends_at_once(upstream: Upstream, tmp_path: Path) 
                 pass
             with trio.fail_after(SOON_SECONDS):
                 assert await child.stop() == 0
-            with pytest.raises(Cut):
-                await _rest(client)
+            with pytest.raises(CutError):
+                await client.body()
 
 
 async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     upstream.script = endless
     short = _with_drain(tmp_path, 0.5)
@@ -174,61 +165,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
                 assert await child.wait() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_either_signal_drains_and_serving_returns(
-    upstream: Upstream, number: signal.Signals
-) -> None:
-    upstream.script = on_go
-    with trio.fail_after(SECONDS):
-        async with open_proxy(upstream.url) as proxy:
-            client = await proxy.connect()
-            await client.send(post(named("t")))
-            sent = await upstream.wait_sent(1)
-            await client.head()
-            signal.raise_signal(number)
-            await proxy.until(lambda status: status["state"] == "draining")
-            sent.go.set()
-
-            assert b"response.completed" in await _rest(client)
-            await client.hang_up()
-            await proxy.over.wait()
-
-
-async def test_the_second_signal_cuts_what_runs_and_serving_returns(upstream: Upstream) -> None:
-    upstream.script = on_go
-    with trio.fail_after(SECONDS):
-        async with open_proxy(upstream.url) as proxy:
-            client = await proxy.connect()
-            await client.send(post(named("t")))
-            sent = await upstream.wait_sent(1)
-            await client.head()
-            signal.raise_signal(signal.SIGTERM)
-            await proxy.until(lambda status: status["state"] == "draining")
-            signal.raise_signal(signal.SIGTERM)
-
-            await proxy.over.wait()
-            await sent.cut.wait()
-            with pytest.raises(Cut):
-                await _rest(client)
-
-
-async def test_a_home_or_port_that_is_taken_is_said_by_its_key(upstream: Upstream) -> None:
-    async with open_proxy(upstream.url) as proxy:
-        assert proxy.runtime is not None
-        config = proxy.runtime.config
-        with pytest.raises(ConfigError, match=f"process with pid {os.getpid()}, .* --take-over`"):
-            await serve(config, _say_nothing)
-        elsewhere = replace(
-            config,
-            home=config.home / "another",
-            server=replace(config.server, port=proxy.port),
-        )
-        with pytest.raises(ConfigError, match=f"server.port: cannot listen on .*:{proxy.port}"):
-            await serve(elsewhere, _say_nothing)
-        assert (await proxy.get("/readyz")).status == 200
-
-
-async def test_the_limit_of_open_files_is_raised(upstream: Upstream) -> None:
+async def test_the_limit_of_open_files_is_raised(upstream: ScriptedUpstream) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
     try:
@@ -238,13 +175,9 @@ async def test_the_limit_of_open_files_is_raised(upstream: Upstream) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def _say_nothing(url: str) -> None:
-    raise AssertionError(url)
-
-
 @pytest.mark.load
 async def test_a_process_that_is_ended_and_started_again_keeps_no_client_waiting(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     port = 0
     upstream.script = at_once
@@ -263,6 +196,6 @@ async def test_a_process_that_is_ended_and_started_again_keeps_no_client_waiting
                 assert await child.wait() == 0
 
 
-async def _hang_up(*clients: Client) -> None:
+async def _hang_up(*clients: WireClient) -> None:
     for client in clients:
         await client.hang_up()

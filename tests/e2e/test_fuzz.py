@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import HOST, Client, named, post
+from harness.wire.client import HOST, WireClient
+from harness.wire.upstream import ScriptedUpstream
+from harness.wire.websocket import HANDSHAKE, frame
 from tests.e2e.proxy import Proxy
-from tests.e2e.upstream import Sent, Upstream, at_once
-from tests.e2e.websocket import HANDSHAKE, frame
+from tests.testkit.wire import bystander
 
 SECONDS = 60
 AT_ONCE: Final = 8
@@ -112,38 +113,24 @@ def _tail(dice: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("count", [FEW // 2, pytest.param(MANY, marks=pytest.mark.load)])
-async def test_random_requests_harm_nobody(
-    proxy: Proxy, upstream: Upstream, seed: int, count: int
+async def test_random_requests_do_no_harm(
+    proxy: Proxy, upstream: ScriptedUpstream, seed: int, count: int
 ) -> None:
     dice = random.Random(seed)
 
-    async def script(sent: Sent) -> None:
-        if sent.headers.get("thread-id") == "bystander":
-            await sent.created()
-            await sent.go.wait()
-            await sent.completed()
-        else:
-            await at_once(sent)
-
-    upstream.script = script
     with trio.fail_after(SECONDS):
-        bystander = await proxy.connect()
-        await bystander.send(post(named("bystander")))
-        sent = await upstream.wait_sent(1)
-        for _ in range(0, count, AT_ONCE):
-            async with trio.open_nursery() as nursery:
-                for _ in range(AT_ONCE):
-                    client = await proxy.connect()
-                    nursery.start_soon(_try, client, _request(dice), dice.random())
-        sent.go.set()
-        assert b"response.completed" in (await bystander.answer()).body
-        await bystander.hang_up()
+        async with bystander(await proxy.connect(), upstream):
+            for _ in range(0, count, AT_ONCE):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(AT_ONCE):
+                        client = await proxy.connect()
+                        nursery.start_soon(_try, client, _request(dice), dice.random())
         status = await proxy.until_idle()
 
     assert "broken" not in status["outcomes"]
 
 
-async def _try(client: Client, text: bytes, whim: float) -> None:
+async def _try(client: WireClient, text: bytes, whim: float) -> None:
     """Send it and leave: at once, after the first bytes, or by closing our side."""
     try:
         await client.send(text)
@@ -162,7 +149,7 @@ async def _try(client: Client, text: bytes, whim: float) -> None:
 
 @pytest.mark.parametrize("seed", [3])
 @pytest.mark.parametrize("count", [FEW // 4, pytest.param(MANY // 4, marks=pytest.mark.load)])
-async def test_random_frames_harm_nobody(proxy: Proxy, seed: int, count: int) -> None:
+async def test_random_frames_do_no_harm(proxy: Proxy, seed: int, count: int) -> None:
     dice = random.Random(seed)
     with trio.fail_after(SECONDS):
         for _ in range(count):

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,16 +16,17 @@ from typing import Final
 import pytest
 import trio
 
+from harness.wire.client import HOST, CutError, WireClient, request
+from harness.wire.upstream import Received, ScriptedUpstream, at_once, on_go
+from harness.wire.websocket import Closed, WebSocket
 from proxy.config.load import load
 from proxy.journal.store import newest
 from proxy.process.activation import Launch
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
-from tests.e2e.client import HOST, Client, Cut, request
 from tests.e2e.process import open_child, run
-from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Sent, Upstream, at_once, on_go
-from tests.e2e.websocket import Closed, Socket, create
+from tests.e2e.proxy import Proxy
+from tests.testkit.wire import create
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
 
@@ -50,10 +51,10 @@ class Probes:
             began = trio.current_time()
             try:
                 async with await trio.open_tcp_stream(HOST, port) as stream:
-                    client = Client(stream)
+                    client = WireClient(stream)
                     await client.send(request("GET", "/readyz", {"connection": "close"}))
                     self.answers.append((await client.answer("GET")).status)
-            except (OSError, Cut, trio.BrokenResourceError) as error:
+            except (OSError, CutError, trio.BrokenResourceError) as error:
                 self.refused.append(repr(error))
             self.longest_seconds = max(self.longest_seconds, trio.current_time() - began)
 
@@ -74,7 +75,7 @@ async def deadline() -> AsyncIterator[None]:
         yield
 
 
-async def streaming(sent: Sent) -> None:
+async def streaming(sent: Received) -> None:
     """Events until the test says so."""
     await sent.created()
     while not sent.go.is_set():
@@ -84,7 +85,7 @@ async def streaming(sent: Sent) -> None:
     await sent.completed()
 
 
-async def begun(proxy: Proxy, thread: str) -> Socket:
+async def begun(proxy: Proxy, thread: str) -> WebSocket:
     """A socket in mid-stream."""
     opened = await proxy.websocket()
     await opened.send(create(thread))
@@ -92,7 +93,7 @@ async def begun(proxy: Proxy, thread: str) -> Socket:
     return opened
 
 
-async def assert_finishes(opened: Socket) -> None:
+async def assert_finishes(opened: WebSocket) -> None:
     """The turn ends as it should, then its socket is sent away."""
     assert (await opened.until("response.completed"))["response"]["status"] == "completed"
     assert await opened.event() == Closed(1001)
@@ -105,7 +106,7 @@ async def turn(proxy: Proxy, thread: str) -> None:
     await opened.client.hang_up()
 
 
-def keys_by_thread(upstream: Upstream) -> dict[str, set[str]]:
+def keys_by_thread(upstream: ScriptedUpstream) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for sent in upstream.sent:
         found.setdefault(sent.headers["thread-id"], set()).add(sent.headers["authorization"])
@@ -120,7 +121,7 @@ def with_accounts(path: Path, rest: str = "") -> Sequence[str]:
 
 @pytest.mark.load
 async def test_sessions_stream_on_while_the_next_process_takes_over(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home, config = tmp_path / "home", with_accounts(tmp_path)
     async with AsyncExitStack() as children, deadline():
@@ -164,7 +165,7 @@ async def test_sessions_stream_on_while_the_next_process_takes_over(
 
 @pytest.mark.load
 async def test_with_a_service_managers_listener_the_next_process_starts_at_once(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     with socket.create_server((HOST, 0), backlog=1024) as listening:
@@ -200,7 +201,7 @@ async def test_with_a_service_managers_listener_the_next_process_starts_at_once(
 
 
 async def test_a_process_that_starts_while_another_drains_takes_over_without_being_told_to(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     upstream.script = on_go
@@ -226,7 +227,7 @@ async def test_a_process_that_starts_while_another_drains_takes_over_without_bei
 
 
 async def test_a_next_process_that_cannot_start_changes_nothing(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     async with open_child(home, upstream.url) as child, deadline():
@@ -245,7 +246,7 @@ async def test_a_next_process_that_cannot_start_changes_nothing(
 
 
 async def test_a_killed_process_leaves_a_note_that_counts_for_nothing(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     upstream.script = on_go
@@ -271,7 +272,7 @@ async def test_a_killed_process_leaves_a_note_that_counts_for_nothing(
 
 
 async def test_a_process_with_another_address_takes_over_the_home_alone(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     with socket.create_server((HOST, 0)) as free:
@@ -290,7 +291,7 @@ async def test_a_process_with_another_address_takes_over_the_home_alone(
 
 
 async def test_a_service_managers_process_is_left_to_its_manager(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     with socket.create_server((HOST, 0)) as listening:
@@ -303,34 +304,8 @@ async def test_a_service_managers_process_is_left_to_its_manager(
             assert await child.stop() == 0
 
 
-async def test_a_take_over_of_a_free_home_is_an_ordinary_start(
-    upstream: Upstream, tmp_path: Path
-) -> None:
-    async with open_child(tmp_path / "home", upstream.url, "--take-over") as child:
-        assert (await child.proxy.get("/readyz")).status == 200
-        assert await child.stop() == 0
-
-
-async def test_serving_returns_when_the_next_one_has_taken_over(upstream: Upstream) -> None:
-    said: list[str] = []
-    async with open_proxy(upstream.url) as proxy, trio.open_nursery() as nursery, deadline():
-        assert proxy.runtime is not None
-        config = proxy.runtime.config
-        again = replace(config, server=replace(config.server, port=proxy.port))
-        before = proxy.runtime
-        after = await nursery.start(
-            partial(serve, again, said.append, launch=Launch(take_over=True))
-        )
-        await proxy.over.wait()
-        await turn(proxy, "t")
-
-        assert said == [f"http://{HOST}:{proxy.port}"]
-        assert (len(before.journal.recent), len(after.journal.recent)) == (0, 1)
-        nursery.cancel_scope.cancel()
-
-
 async def test_a_service_managers_listener_outlives_serving(
-    upstream: Upstream, tmp_path: Path, nursery: trio.Nursery
+    upstream: ScriptedUpstream, tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     flags: dict[str, dict[str, object]] = {"upstream": {"url": upstream.url}}
     config = load(None, {"TURNLANE_HOME": str(tmp_path / "home")}, flags)

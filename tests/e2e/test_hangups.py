@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import Client, named, post, request
+from harness.wire.client import WireClient, request
+from harness.wire.upstream import Received, ScriptedUpstream, on_go
+from harness.wire.websocket import CLOSE, frame
 from tests.e2e.proxy import Proxy
-from tests.e2e.upstream import Sent, Upstream, on_go, silent
-from tests.e2e.websocket import CLOSE, create, frame
+from tests.testkit.wire import create, named, post, silent
 
 SECONDS = 10
 GONE_SECONDS = 1.0
@@ -19,10 +20,10 @@ GET: Final = request("GET", "/healthz")
 STREAMED: Final = b'{"stream":true}'
 WHOLE: Final = b'{"stream":false}'
 
-Leave = Callable[[Client], Awaitable[None]]
+Leave = Callable[[WireClient], Awaitable[None]]
 
 
-async def half_a_body(sent: Sent) -> None:
+async def half_a_body(sent: Received) -> None:
     """Part of an answer that is not a stream."""
     await sent.begin(200, [("content-type", "application/json")])
     await sent.write(b'{"id":')
@@ -39,9 +40,9 @@ STAGES: Final = {
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("behind", ["nothing", "at once", "later"])
-@pytest.mark.parametrize("leave", [Client.hang_up, Client.reset])
+@pytest.mark.parametrize("leave", [WireClient.hang_up, WireClient.reset])
 async def test_a_client_that_leaves_cuts_its_turn_within_a_second(
-    proxy: Proxy, upstream: Upstream, stage: str, behind: str, leave: Leave
+    proxy: Proxy, upstream: ScriptedUpstream, stage: str, behind: str, leave: Leave
 ) -> None:
     upstream.script, body, begun = STAGES[stage]
     with trio.fail_after(SECONDS):
@@ -65,11 +66,11 @@ async def test_a_client_that_leaves_cuts_its_turn_within_a_second(
 
 @pytest.mark.parametrize("script", [silent, on_go])
 async def test_a_websocket_that_leaves_cuts_its_turn_within_a_second(
-    proxy: Proxy, upstream: Upstream, script: Callable[[Sent], Awaitable[None]]
+    proxy: Proxy, upstream: ScriptedUpstream, script: Callable[[Received], Awaitable[None]]
 ) -> None:
     upstream.script = script
     close = frame(CLOSE, b"\x03\xe8")
-    ways: list[Leave] = [Client.hang_up, Client.reset, lambda client: client.send(close)]
+    ways: list[Leave] = [WireClient.hang_up, WireClient.reset, lambda client: client.send(close)]
     with trio.fail_after(SECONDS):
         for number, leave in enumerate(ways, 1):
             socket = await proxy.websocket()
@@ -84,9 +85,9 @@ async def test_a_websocket_that_leaves_cuts_its_turn_within_a_second(
     assert status["outcomes"] == {"client_gone": len(ways)}
 
 
-@pytest.mark.parametrize("leave", [Client.hang_up, Client.reset])
+@pytest.mark.parametrize("leave", [WireClient.hang_up, WireClient.reset])
 async def test_a_client_may_leave_after_any_byte(
-    proxy: Proxy, upstream: Upstream, leave: Leave
+    proxy: Proxy, upstream: ScriptedUpstream, leave: Leave
 ) -> None:
     upstream.script = on_go
     whole = post(named("t"), b'{"stream":true,"input":[]}')
@@ -104,11 +105,11 @@ async def test_a_client_may_leave_after_any_byte(
 
 
 async def test_an_upstream_that_is_reset_gives_the_lane_back_every_time(
-    proxy: Proxy, upstream: Upstream
+    proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
-    async def reset(sent: Sent) -> None:
+    async def reset(sent: Received) -> None:
         await sent.created()
-        await Client(sent.stream).reset()
+        await WireClient(sent.stream).reset()
 
     upstream.script = reset
     with trio.fail_after(SECONDS):

@@ -12,10 +12,11 @@ from typing import Any, Final
 import pytest
 import trio
 
+from harness.wire.upstream import Received, ScriptedUpstream, sse
+from harness.wire.websocket import TEXT, WebSocket, frame
 from tests.e2e.process import open_child
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Sent, Upstream, sse
-from tests.e2e.websocket import TEXT, Socket, create, frame
+from tests.testkit.wire import create
 
 SECONDS = 28
 SENDS = 20_000
@@ -24,7 +25,7 @@ LATER: Final = pytest.mark.load
 
 
 @asynccontextmanager
-async def _started(upstream: Upstream, path: Path, *, alone: bool) -> AsyncIterator[Proxy]:
+async def _started(upstream: ScriptedUpstream, path: Path, *, alone: bool) -> AsyncIterator[Proxy]:
     """In this process, or in one of its own, which runs truly at the same time.
 
     One conversation sends here in seconds what its budget allows in hours, so that is raised.
@@ -39,7 +40,7 @@ async def _started(upstream: Upstream, path: Path, *, alone: bool) -> AsyncItera
             yield proxy
 
 
-async def _in_one_write(sent: Sent) -> None:
+async def _in_one_write(sent: Received) -> None:
     """The whole answer at once, its last event and the end of the body included."""
     await sent.begin()
     item = {"type": "message", "id": f"msg_{sent.number}"}
@@ -59,7 +60,7 @@ async def _in_one_write(sent: Sent) -> None:
     ],
 )
 async def test_an_increment_on_the_byte_after_the_end_is_served_every_time(
-    upstream: Upstream, tmp_path: Path, count: int, sockets: int, alone: bool
+    upstream: ScriptedUpstream, tmp_path: Path, count: int, sockets: int, alone: bool
 ) -> None:
     upstream.script = _in_one_write
     upstream.remember = alone is False
@@ -76,7 +77,7 @@ async def test_an_increment_on_the_byte_after_the_end_is_served_every_time(
     assert upstream.count == count
 
 
-async def _increments(socket: Socket, thread: str, count: int) -> None:
+async def _increments(socket: WebSocket, thread: str, count: int) -> None:
     previous = None
     for _ in range(count):
         await socket.send(create(thread, previous=previous, input=[]))
@@ -85,7 +86,7 @@ async def _increments(socket: Socket, thread: str, count: int) -> None:
         previous = event["response"]["id"]
 
 
-async def _echo(sent: Sent) -> None:
+async def _echo(sent: Received) -> None:
     """A short stream, piece by piece; every event says which round it belongs to."""
     round_ = sent.json["metadata"]["round"]
     response = {"id": sent.id, "round": round_}
@@ -101,7 +102,7 @@ async def _echo(sent: Sent) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(("rounds", "alone"), [(60, False), pytest.param(1_000, True, marks=LATER)])
 async def test_replacements_at_random_moments_lose_and_cross_nothing(
-    upstream: Upstream, tmp_path: Path, seed: int, rounds: int, alone: bool
+    upstream: ScriptedUpstream, tmp_path: Path, seed: int, rounds: int, alone: bool
 ) -> None:
     upstream.script = _echo
     seen: list[tuple[int, str]] = []
@@ -123,7 +124,7 @@ async def test_replacements_at_random_moments_lose_and_cross_nothing(
     assert upstream.count <= rounds
 
 
-async def _replace(socket: Socket, dice: random.Random, rounds: int) -> None:
+async def _replace(socket: WebSocket, dice: random.Random, rounds: int) -> None:
     for number in range(rounds):
         await socket.raw(frame(TEXT, json.dumps(_round(number)).encode()))
         if dice.random() < 0.8:
@@ -134,7 +135,7 @@ def _round(number: int) -> dict[str, Any]:
     return create("t", metadata={"round": number})
 
 
-async def _read(socket: Socket, last: int, seen: list[tuple[int, str]]) -> None:
+async def _read(socket: WebSocket, last: int, seen: list[tuple[int, str]]) -> None:
     while not seen or seen[-1] != (last, "response.completed"):
         event = await socket.event()
         assert event["type"] != "error", event

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import trio
 
-from tests.e2e.client import named, post
+from harness.wire.upstream import ScriptedUpstream
 from tests.e2e.process import Child, open_child, run
-from tests.e2e.upstream import Upstream
-from tests.e2e.websocket import create
+from tests.testkit.wire import create, named, post
 
 SECONDS = 60
 STREAMS = 64
@@ -83,7 +82,7 @@ async def recorded(home: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.load
 async def test_what_ended_a_second_before_a_kill_is_in_the_journal(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     traffic = Traffic()
@@ -116,7 +115,7 @@ async def test_what_ended_a_second_before_a_kill_is_in_the_journal(
 
 
 async def test_nothing_of_what_clients_say_is_in_the_journal(
-    upstream: Upstream, tmp_path: Path
+    upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     with trio.fail_after(SECONDS):

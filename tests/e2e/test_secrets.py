@@ -18,10 +18,10 @@ from typing import Any, Final
 import pytest
 import trio
 
-from tests.e2e.client import named, post, request
+from harness.wire.client import request
+from harness.wire.upstream import Received, ScriptedUpstream, at_once, open_upstream
 from tests.e2e.process import Child, command, environment, open_child
-from tests.e2e.upstream import Sent, Upstream, at_once, open_upstream
-from tests.e2e.websocket import create
+from tests.testkit.wire import create, named, post
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
 
@@ -63,12 +63,12 @@ class Scene:
     child: Child
     home: Path
     secret: str
-    upstream: Upstream
+    upstream: ScriptedUpstream
     said: list[bytes] = field(default_factory=list)
     refusal: Refusal | None = None
     threads: int = 0
 
-    async def script(self, sent: Sent) -> None:
+    async def script(self, sent: Received) -> None:
         if sent.target.partition("?")[0] == "/v1/models":
             await sent.reply(200, {"data": []}, [])
         elif self.refusal is not None:
@@ -78,7 +78,7 @@ class Scene:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of a client with a login of its own, which nobody asked for."""
+        """Headers of a client that sends a login of its own, unasked."""
         return {
             "x-turnlane-key": self.secret,
             "authorization": "Bearer cl-secret-own",
@@ -87,7 +87,7 @@ class Scene:
         }
 
     async def turn(self) -> int:
-        """One turn on a thread of its own; brings its status."""
+        """Run one turn on a thread of its own; return its status."""
         self.threads += 1
         client = await self.child.proxy.connect()
         body = b'{"stream":true,"model":"m","input":[]}'
@@ -162,7 +162,7 @@ def write_login(path: Path, name: str) -> None:
     path.chmod(0o600)
 
 
-async def authorize(sent: Sent) -> None:
+async def authorize(sent: Received) -> None:
     """One refresh token is good, and each answer repeats what it was asked with."""
     token = sent.json["refresh_token"]
     if token == "rt-secret-login":

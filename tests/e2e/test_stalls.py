@@ -8,10 +8,11 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import Client, named, post, request
+from harness.wire.client import request
+from harness.wire.upstream import ScriptedUpstream
+from harness.wire.websocket import TEXT, WebSocket, frame
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, endless, on_go
-from tests.e2e.websocket import TEXT, Socket, create, frame
+from tests.testkit.wire import bystander, create, endless, named, post
 
 pytestmark = pytest.mark.load  # large bodies, real drains and stalls: seconds each
 
@@ -27,7 +28,7 @@ PLACES = 2
 
 
 @pytest.fixture
-async def hasty(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def hasty(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy with little patience and few places, and one other client in mid-stream."""
     settings = {"connections": PLACES + 1}
     async with open_proxy(upstream.url, client=SETTINGS, server=settings) as proxy:
@@ -35,58 +36,42 @@ async def hasty(upstream: Upstream) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def bystander(hasty: Proxy, upstream: Upstream) -> AsyncIterator[Client]:
+async def beside(hasty: Proxy, upstream: ScriptedUpstream) -> AsyncIterator[None]:
     """A client in mid-stream beside it all, whose turn has to finish unharmed."""
-    upstream.script, script = on_go, upstream.script
-    client = await hasty.connect()
-    await client.send(post(named("bystander")))
-    sent = await upstream.wait_sent(1)
-    await client.head()
-    upstream.script = script
-    yield client
-    sent.go.set()
-    with trio.fail_after(SECONDS):
-        body = b""
-        while chunk := await client.more():
-            body += chunk
-    assert b"response.completed" in body
+    async with bystander(await hasty.connect(), upstream):
+        yield
 
 
+@pytest.mark.parametrize("transport", ["http", "websocket"])
 async def test_a_client_that_stops_reading_loses_its_lane_and_its_connection(
-    hasty: Proxy, upstream: Upstream, bystander: Client
+    transport: str, hasty: Proxy, upstream: ScriptedUpstream, beside: None
 ) -> None:
     upstream.script = endless
     with trio.fail_after(SECONDS):
         for number in range(2, PLACES + 3):
             client = await hasty.connect(receive_bytes=4096)
-            await client.send(post(named("t")))
+            if transport == "http":
+                await client.send(post(named("t")))
+            else:
+                await (await hasty.websocket_on(client)).send(create("t"))
             sent = await upstream.wait_sent(number)
             await sent.cut.wait()
             await hasty.until(lambda status: status["lanes"]["active"] == 1, SECONDS)
             await client.wait_closed()
             await client.hang_up()
+        await hasty.until(lambda status: status["websockets"]["active"] == 0, SECONDS)
 
 
-async def test_a_websocket_that_stops_reading_loses_its_lane_and_its_place(
-    hasty: Proxy, upstream: Upstream, bystander: Client
-) -> None:
-    upstream.script = endless
+async def test_a_body_that_does_not_come_is_given_up(hasty: Proxy, beside: None) -> None:
     with trio.fail_after(SECONDS):
-        for number in range(2, PLACES + 3):
-            client = await hasty.connect(receive_bytes=4096)
-            socket = await hasty.websocket_on(client)
-            await socket.send(create("t"))
-            sent = await upstream.wait_sent(number)
-            await sent.cut.wait()
-            status = await hasty.until(lambda status: status["websockets"]["active"] == 0, SECONDS)
-            assert status["lanes"]["active"] == 1
-            await client.wait_closed()
-            await client.hang_up()
+        for _ in range(PLACES + 1):
+            answer = await hasty.ask(post({**named("t"), "content-length": "1000"}, b'{"stream":'))
+            assert (answer.status, answer.code) == (408, "body_timeout")
+            assert answer.headers["connection"] == "close"
+        await hasty.until(lambda status: status["lanes"]["active"] == 1)
 
 
-async def test_a_flood_of_frames_that_reads_no_answer_is_ended(
-    hasty: Proxy, bystander: Client
-) -> None:
+async def test_a_flood_of_frames_that_reads_no_answer_is_ended(hasty: Proxy, beside: None) -> None:
     with trio.fail_after(SECONDS):
         for _ in range(PLACES + 1):
             client = await hasty.connect(receive_bytes=4096)
@@ -99,38 +84,8 @@ async def test_a_flood_of_frames_that_reads_no_answer_is_ended(
     assert status["lanes"]["active"] == 1
 
 
-@pytest.mark.parametrize("sent", [b"", b'{"stream":'])
-async def test_a_body_that_does_not_come_is_waited_for_no_longer_than_allowed(
-    hasty: Proxy, bystander: Client, sent: bytes
-) -> None:
-    with trio.fail_after(SECONDS):
-        for _ in range(PLACES + 1):
-            client = await hasty.connect()
-            await client.send(post({**named("t"), "content-length": "1000"}, sent))
-            answer = await client.answer()
-            assert (answer.status, answer.code) == (408, "body_timeout")
-            assert answer.headers["connection"] == "close"
-            await client.hang_up()
-        await hasty.until(lambda status: status["lanes"]["active"] == 1)
-
-
-async def test_a_body_that_comes_byte_by_byte_is_given_up_after_its_whole_time(
-    hasty: Proxy, bystander: Client
-) -> None:
-    with trio.fail_after(SECONDS):
-        client = await hasty.connect()
-        await client.send(post({**named("t"), "content-length": "100000"}, b"{"))
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_trickle, client)
-            answer = await client.answer()
-            nursery.cancel_scope.cancel()
-        await client.hang_up()
-
-    assert (answer.status, answer.code) == (408, "body_timeout")
-
-
 async def test_headers_that_do_not_end_are_given_up_with_the_idle_connections(
-    upstream: Upstream,
+    upstream: ScriptedUpstream,
 ) -> None:
     settings = {"keep_alive_seconds": PATIENCE, "connections": PLACES}
     async with open_proxy(upstream.url, server=settings) as proxy:
@@ -144,12 +99,6 @@ async def test_headers_that_do_not_end_are_given_up_with_the_idle_connections(
             assert (await proxy.get("/healthz")).status == 200
 
 
-async def _flood(socket: Socket) -> None:
+async def _flood(socket: WebSocket) -> None:
     while True:
         await socket.raw(frame(TEXT, b"no JSON") * 500)
-
-
-async def _trickle(client: Client) -> None:
-    while True:
-        await client.send(b" ")
-        await trio.sleep(PATIENCE / 10)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import trio
 
+from harness.wire.upstream import ScriptedUpstream
 from proxy.codex.place import Environment, turn_on
 from proxy.journal.store import newest
-from tests.e2e.client import named, post
 from tests.e2e.process import ROOT, codex_home, environment, open_child, run
-from tests.e2e.upstream import Upstream
+from tests.testkit.wire import named, post
 
 pytestmark = pytest.mark.load  # processes of its own: seconds each
 
@@ -41,7 +41,9 @@ async def status(home: Path) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
-async def findings(home: Path, upstream: Upstream, *options: str) -> dict[str, dict[str, Any]]:
+async def findings(
+    home: Path, upstream: ScriptedUpstream, *options: str
+) -> dict[str, dict[str, Any]]:
     """What the doctor says of each thing."""
     done = await run(["doctor", "--json", *options], home, TURNLANE_UPSTREAM=upstream.url)
     found = {each["about"]: each for each in json.loads(done.stdout)}
@@ -64,7 +66,7 @@ def content(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-async def look(home: Path, upstream: Upstream) -> dict[str, tuple[float, str]]:
+async def look(home: Path, upstream: ScriptedUpstream) -> dict[str, tuple[float, str]]:
     """What is there after every command that only looks."""
 
     async def once(command: list[str]) -> None:
@@ -78,7 +80,7 @@ async def look(home: Path, upstream: Upstream) -> dict[str, tuple[float, str]]:
 
 
 @asynccontextmanager
-async def used(home: Path, upstream: Upstream) -> AsyncIterator[Any]:
+async def used(home: Path, upstream: ScriptedUpstream) -> AsyncIterator[Any]:
     """A process that has served a turn, has Codex connected, and rests."""
     async with open_child(home, upstream.url) as child:
         place = Environment(home=home, environment=environment(home))
@@ -94,7 +96,9 @@ async def used(home: Path, upstream: Upstream) -> AsyncIterator[Any]:
 # Is it up.
 
 
-async def test_one_that_serves_is_seen_with_its_last_turn(upstream: Upstream, home: Path) -> None:
+async def test_one_that_serves_is_seen_with_its_last_turn(
+    upstream: ScriptedUpstream, home: Path
+) -> None:
     with trio.fail_after(SECONDS):
         async with used(home, upstream) as child:
             code, seen = await status(home)
@@ -108,7 +112,9 @@ async def test_one_that_serves_is_seen_with_its_last_turn(upstream: Upstream, ho
     assert screen.stdout.decode().startswith(f"turnlane  serving on {seen['url']}")
 
 
-async def test_what_a_killed_one_left_fools_nobody(upstream: Upstream, home: Path) -> None:
+async def test_the_files_of_a_killed_process_do_not_look_like_a_running_one(
+    upstream: ScriptedUpstream, home: Path
+) -> None:
     with trio.fail_after(SECONDS):
         async with used(home, upstream) as child:
             child.process.kill()
@@ -125,7 +131,7 @@ async def test_what_a_killed_one_left_fools_nobody(upstream: Upstream, home: Pat
     assert found["Codex"]["mend"] == serve_again
 
 
-async def test_a_lock_file_that_names_a_living_process_fools_nobody(home: Path) -> None:
+async def test_a_lock_file_that_names_a_living_process_is_not_believed(home: Path) -> None:
     await trio.Path(home).mkdir()
     await trio.Path(home / "lock").write_text(f"{os.getpid()}\n")
     code, seen = await status(home)
@@ -134,7 +140,7 @@ async def test_a_lock_file_that_names_a_living_process_fools_nobody(home: Path) 
 
 
 async def test_one_without_its_lock_file_is_seen_all_the_same(
-    upstream: Upstream, home: Path
+    upstream: ScriptedUpstream, home: Path
 ) -> None:
     with trio.fail_after(SECONDS):
         async with open_child(home, upstream.url):
@@ -144,7 +150,9 @@ async def test_one_without_its_lock_file_is_seen_all_the_same(
     assert code == 0
 
 
-async def test_one_that_hangs_is_named_and_does_not_serve(upstream: Upstream, home: Path) -> None:
+async def test_one_that_hangs_is_named_and_does_not_serve(
+    upstream: ScriptedUpstream, home: Path
+) -> None:
     with trio.fail_after(SECONDS):
         async with used(home, upstream) as child:
             child.signal(signal.SIGSTOP)
@@ -157,8 +165,8 @@ async def test_one_that_hangs_is_named_and_does_not_serve(upstream: Upstream, ho
     assert seen["hour"]["turns"] == 1
 
 
-async def test_another_program_on_the_port_is_no_turnlane(
-    upstream: Upstream, home: Path, tmp_path: Path
+async def test_another_program_on_the_port_is_not_taken_for_turnlane(
+    upstream: ScriptedUpstream, home: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(f"[server]\nport = {upstream.port}\n")
@@ -171,7 +179,7 @@ async def test_another_program_on_the_port_is_no_turnlane(
 
 
 async def test_a_turnlane_with_another_home_is_one(
-    upstream: Upstream, home: Path, tmp_path: Path
+    upstream: ScriptedUpstream, home: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.toml"
     with trio.fail_after(SECONDS):
@@ -185,7 +193,7 @@ async def test_a_turnlane_with_another_home_is_one(
     assert str(other.process.pid) in found["others"]["said"]
 
 
-async def test_one_that_ends_does_not_serve(upstream: Upstream, home: Path) -> None:
+async def test_one_that_ends_does_not_serve(upstream: ScriptedUpstream, home: Path) -> None:
     async def held(sent: Any) -> None:
         await sent.created()
         await sent.go.wait()
@@ -208,55 +216,26 @@ async def test_one_that_ends_does_not_serve(upstream: Upstream, home: Path) -> N
     assert "new turns are refused" in seen["problem"]
 
 
-async def test_one_that_listens_on_another_loopback_serves(upstream: Upstream, home: Path) -> None:
-    with trio.fail_after(SECONDS):
-        async with used(home, upstream) as child:
-            first = child.port
-        async with open_child(home, upstream.url, "--host", "localhost", port=first):
-            code, seen = await status(home)
-
-    assert (code, seen["problem"]) == (0, None)
-
-
 # Looking changes nothing.
 
 
-async def test_looking_at_one_that_runs_changes_no_file(upstream: Upstream, home: Path) -> None:
+@pytest.mark.parametrize("ending", [None, signal.SIGTERM, signal.SIGKILL])
+async def test_looking_changes_no_file_of_one_that_runs_or_has_ended(
+    ending: signal.Signals | None, upstream: ScriptedUpstream, home: Path
+) -> None:
     with trio.fail_after(SECONDS):
-        async with used(home, upstream):
+        async with used(home, upstream) as child:
+            if ending is not None:
+                child.signal(ending)
+                await child.wait()
             before = everything(home)
             after = await look(home, upstream)
 
+    assert any(path.endswith("-wal") for path in before) or ending is signal.SIGTERM
     assert after == before
 
 
-async def test_looking_at_one_that_was_stopped_changes_no_file(
-    upstream: Upstream, home: Path
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with used(home, upstream) as child:
-            assert await child.stop() == 0
-        before = everything(home)
-        after = await look(home, upstream)
-
-    assert after == before
-
-
-async def test_looking_at_one_that_was_killed_changes_no_file(
-    upstream: Upstream, home: Path
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with used(home, upstream) as child:
-            child.process.kill()
-            await child.wait()
-        before = everything(home)
-        after = await look(home, upstream)
-
-    assert any(path.endswith("-wal") for path in before)
-    assert after == before
-
-
-async def test_looking_at_nothing_makes_nothing(upstream: Upstream, tmp_path: Path) -> None:
+async def test_looking_at_nothing_makes_nothing(upstream: ScriptedUpstream, tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         after = await look(tmp_path / "home", upstream)
 
@@ -266,8 +245,8 @@ async def test_looking_at_nothing_makes_nothing(upstream: Upstream, tmp_path: Pa
 # An upgrade under its feet.
 
 
-async def test_one_whose_files_have_changed_and_gone_still_says_who_it_is(
-    upstream: Upstream, home: Path, tmp_path: Path
+async def test_a_process_whose_files_have_changed_and_gone_still_names_itself(
+    upstream: ScriptedUpstream, home: Path, tmp_path: Path
 ) -> None:
     package = tmp_path / "package"
     for name in PACKAGES:

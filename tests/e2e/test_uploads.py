@@ -8,19 +8,20 @@ from typing import Final
 import pytest
 import trio
 
-from tests.e2e.client import Answer, Client, chunked, named, post
+from harness.wire.client import WireAnswer, WireClient
+from harness.wire.upstream import ScriptedUpstream, on_go
 from tests.e2e.proxy import Proxy, open_proxy
-from tests.e2e.upstream import Upstream, on_go
+from tests.testkit.wire import chunked, named, post
 
 SECONDS = 30
 PIECE: Final = 64 * 1024
 FEW, MANY = 3, 50
 
-Upload = Callable[[Client, int], Awaitable[Answer]]
+Upload = Callable[[WireClient, int], Awaitable[WireAnswer]]
 
 
 @pytest.fixture
-async def full(upstream: Upstream) -> AsyncIterator[Proxy]:
+async def full(upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
     """A proxy whose only lane is taken."""
     upstream.script = on_go
     async with open_proxy(upstream.url, lanes={"limit": 1, "kept": 0}) as proxy:
@@ -35,13 +36,13 @@ async def full(upstream: Upstream) -> AsyncIterator[Proxy]:
         assert len(upstream.sent) == 1
 
 
-async def at_once(client: Client, size: int) -> Answer:
+async def at_once(client: WireClient, size: int) -> WireAnswer:
     """Nothing is read before all of it is sent."""
     await client.send(post(named("t"), b"x" * size))
     return await client.answer()
 
 
-async def in_pieces(client: Client, size: int) -> Answer:
+async def in_pieces(client: WireClient, size: int) -> WireAnswer:
     """A piece, a moment for the others, the next piece."""
     await client.send(post({**named("t"), "content-length": str(size)}, b""))
     for start in range(0, size, PIECE):
@@ -50,19 +51,19 @@ async def in_pieces(client: Client, size: int) -> Answer:
     return await client.answer()
 
 
-async def in_chunks(client: Client, size: int) -> Answer:
+async def in_chunks(client: WireClient, size: int) -> WireAnswer:
     pieces = [b"x" * PIECE] * (size // PIECE) + [b"x" * (size % PIECE + 1)]
     await client.send(post({**named("t"), "transfer-encoding": "chunked"}, chunked(pieces)))
     return await client.answer()
 
 
-async def in_tiny_chunks(client: Client, size: int) -> Answer:
+async def in_tiny_chunks(client: WireClient, size: int) -> WireAnswer:
     body = chunked([b"x" * 16] * (size // 4096))
     await client.send(post({**named("t"), "transfer-encoding": "chunked"}, body))
     return await client.answer()
 
 
-async def expecting(client: Client, size: int) -> Answer:
+async def expecting(client: WireClient, size: int) -> WireAnswer:
     """`Expect: 100-continue`: the body is sent once that is said, or not at all."""
     head = {**named("t"), "expect": "100-continue", "content-length": str(size)}
     await client.send(post(head, b""))
@@ -92,7 +93,7 @@ async def test_a_refused_upload_reads_its_answer_every_time(
 
 
 async def test_a_refused_upload_that_never_ends_still_leads_to_an_answer(
-    upstream: Upstream,
+    upstream: ScriptedUpstream,
 ) -> None:
     settings = {"discard_seconds": 0.2, "body_bytes": 1000}
     async with open_proxy(upstream.url, client=settings) as proxy:
@@ -107,7 +108,7 @@ async def test_a_refused_upload_that_never_ends_still_leads_to_an_answer(
             await client.hang_up()
 
 
-async def _without_end(client: Client) -> None:
+async def _without_end(client: WireClient) -> None:
     try:
         while True:
             await client.send(b"x" * PIECE)

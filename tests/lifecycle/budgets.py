@@ -1,4 +1,4 @@
-"""A model of the budgets of roots: it remembers all that ever happened, and counts it anew."""
+"""A model of the budgets of roots: it remembers all that ever happened, and counts it again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from lifecycle import (
 
 @dataclass(eq=False)
 class Turn:
-    """Of a root, or of none; `since` it was promised a lease."""
+    """A turn of a root, or of none, that was promised a lease at `since`."""
 
     root: RootId | None
     ask: Ask
@@ -69,7 +69,7 @@ class Budgets:
     def futures_of(
         self, root: RootId, turns: list[Turn], followers: dict[LeaseId, Turn]
     ) -> list[list[Turn]]:
-        """Who runs under a root, for each set of followers that may be granted."""
+        """Return the turns under a root, for each set of followers that may be granted."""
         every = range(len(followers) + 1)
         return [
             [
@@ -116,7 +116,7 @@ class Budgets:
     # What is decided.
 
     def refusal(self, ask: Ask, earlier: LeaseId | None) -> AdmissionReason | None:
-        """If `ask` is to follow `earlier`, in place of whoever does now, or to come by itself."""
+        """Return the refusal of an ask that follows `earlier`, instead of its follower, or none."""
         root = self.root(ask)
         if root is None:
             return None

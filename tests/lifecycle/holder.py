@@ -1,6 +1,7 @@
 """A task that holds a lease until it is told how to end."""
 
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from lifecycle import (
     Admission,
@@ -91,3 +92,36 @@ class Holder:
 
     def cancel(self) -> None:
         self._scope.cancel(Cause.CLIENT_GONE)
+
+
+class Holders:
+    """Starts holders; at the end of a test all are told to finish, and nothing may be left held."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._started: dict[Admission, list[Holder]] = {}
+
+    async def __call__(
+        self, admission: Admission, ask: Ask | Waiting, *, lingers: float = 0
+    ) -> Holder:
+        """Start one, and return it once it holds its lease, waits or was refused."""
+        holder = Holder(admission, ask, lingers=lingers)
+        self._started.setdefault(admission, []).append(holder)
+        self._nursery.start_soon(holder.run)
+        await wait_all_tasks_blocked()
+        return holder
+
+    async def finish(self) -> None:
+        for admission, holders in self._started.items():
+            for holder in holders:
+                holder.finish()
+            for holder in holders:
+                await holder.wait_over()
+            assert is_quiet(admission)
+
+
+def is_quiet(admission: Admission) -> bool:
+    """Return whether nothing is held and nothing waits."""
+    now = admission.statistics()
+    held = (now.turns.active, now.lanes.active, now.memory.held_bytes)
+    return (*held, now.workflows.active, now.lines.waiting) == (0,) * 5

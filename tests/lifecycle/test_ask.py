@@ -24,10 +24,3 @@ def test_a_body_cannot_be_smaller_than_nothing() -> None:
 def test_a_child_that_counts_has_a_thread() -> None:
     with pytest.raises(ValueError, match="a child that counts has a thread"):
         Ask(principal=PRINCIPAL, worker=True, counted=True)
-
-
-def test_an_ask_without_more_is_anonymous_interactive_and_empty() -> None:
-    bare = Ask(principal=PRINCIPAL)
-
-    assert (bare.lane, bare.root, bare.worker, bare.body_bytes) == (None, None, False, 0)
-    assert (bare.thread, bare.parent, bare.counted) == (None, None, False)

@@ -81,24 +81,6 @@ def test_what_was_spent_is_forgotten_when_its_slot_rolls_off(
     assert (spent.children, spent.worker_sends, spent.interactive_sends) == (counts,) * 3
 
 
-def test_a_child_counts_from_its_latest_turn_on() -> None:
-    family = Root()
-    family.run(worker(1), 0)
-    family.run(worker(2), 50)
-    family.run(worker(1), 100)
-
-    assert [family.books(now).children for now in (649, 650, 699, 700)] == [2, 1, 1, 0]
-
-
-def test_a_child_counts_while_its_turn_runs_however_long_that_takes() -> None:
-    family = Root()
-    place = family.enter(worker(1), 0)
-    assert family.books(100_000).children == 1
-    family.workflow.leave(place)
-
-    assert family.books(100_000).children == 0
-
-
 def test_a_child_that_waited_for_a_whole_window_counts_while_it_runs() -> None:
     family = Root()
     place = worker(1)
@@ -111,7 +93,7 @@ def test_a_child_that_waited_for_a_whole_window_counts_while_it_runs() -> None:
     assert family.books(600).children == 0
 
 
-def test_whoever_was_promised_first_and_admitted_last_does_not_date_its_child_back() -> None:
+def test_a_place_promised_first_and_admitted_last_does_not_date_its_child_back() -> None:
     family = Root()
     first, second = worker(1), worker(1)
     family.workflow.reserve(first, 0)
@@ -121,16 +103,6 @@ def test_whoever_was_promised_first_and_admitted_last_does_not_date_its_child_ba
         family.workflow.leave(place)
 
     assert [family.books(now).children for now in (649, 650)] == [1, 0]
-
-
-def test_a_child_that_never_began_leaves_no_trace() -> None:
-    family = Root(SMALL)
-    place = worker(1)
-    family.workflow.reserve(place, 0)
-    assert family.books().children == 1
-    family.workflow.leave(place)
-
-    assert family.books() == Root(SMALL).books()
 
 
 def test_one_send_every_20_seconds_is_never_refused() -> None:
@@ -159,24 +131,6 @@ def test_a_root_has_eight_turns_and_one_of_them_is_not_for_workers() -> None:
     assert (family.books().active, family.books().workers) == (8, 7)
 
 
-def test_interactive_turns_may_have_all_eight() -> None:
-    family = Root()
-    for _ in range(8):
-        family.enter(interactive())
-
-    assert family.workflow.refusal(interactive(), 0) == NO_TURN
-    assert family.workflow.refusal(worker(), 0) == NO_TURN
-
-
-def test_a_worker_has_no_turn_once_interactive_turns_and_workers_have_eight() -> None:
-    family = Root()
-    places = [family.enter(worker() if n < 6 else interactive()) for n in range(8)]
-
-    assert family.workflow.refusal(worker(), 0) == NO_TURN
-    family.workflow.leave(places[-1])
-    family.enter(worker())
-
-
 def test_the_65th_child_is_refused_and_one_that_counts_already_never_is() -> None:
     family = Root()
     for number in range(64):
@@ -203,15 +157,6 @@ def test_the_257th_send_of_workers_is_refused_and_the_513th_of_all() -> None:
     assert family.workflow.refusal(worker(), 600) is None
 
 
-def test_what_interactive_turns_send_beyond_their_share_workers_cannot() -> None:
-    family = Root(SMALL)
-    family.run(interactive(), 0, sends=5)
-    family.run(worker(), 0)
-    refused = family.workflow.refusal(worker(), 0)
-
-    assert refused == Refusal(AdmissionReason.WORKFLOW_SENDS_EXHAUSTED, 120)
-
-
 def test_the_no_that_lasts_longest_comes_first() -> None:
     family = Root(SMALL)
     family.run(worker(1), 0, sends=2)
@@ -231,14 +176,6 @@ def test_the_no_that_lasts_longest_comes_first() -> None:
 # Announced sends.
 
 
-def test_a_turn_that_never_sends_has_spent_nothing() -> None:
-    family = Root(SMALL)
-    for number in range(100):
-        family.workflow.leave(family.enter(worker(), number))
-
-    assert family.books(100).worker_sends == 0
-
-
 def test_the_first_send_of_a_turn_is_its_own_and_every_further_one_asks() -> None:
     family = Root(SMALL)
     places = [family.enter(worker()), family.enter(worker())]
@@ -250,16 +187,6 @@ def test_the_first_send_of_a_turn_is_its_own_and_every_further_one_asks() -> Non
     assert family.books().worker_sends == 4
 
 
-def test_an_interactive_turn_has_sends_left_when_workers_have_not() -> None:
-    family = Root(SMALL)
-    place, other = family.enter(interactive()), family.enter(worker())
-    sends = [family.workflow.sent(other, 0) for _ in range(5)]
-    more = [family.workflow.sent(place, 0) for _ in range(3)]
-
-    assert sends == [True] * 4 + [False]
-    assert more == [True, True, False]
-
-
 def test_a_send_that_was_announced_counts_in_the_slot_in_which_it_happens() -> None:
     family = Root(SMALL)
     place = family.enter(worker())
@@ -269,80 +196,6 @@ def test_a_send_that_was_announced_counts_in_the_slot_in_which_it_happens() -> N
     assert [family.books(now).worker_sends for now in (115, 229, 230)] == [1, 1, 0]
 
 
-def test_a_send_that_was_announced_and_refused_again_changes_nothing() -> None:
-    family = Root(SMALL)
-    place = family.enter(worker())
-    for _ in range(4):
-        family.workflow.sent(place, 0)
-    before = family.books()
-
-    assert not family.workflow.sent(place, 0)
-    assert family.books() == before
-
-
-# Inheriting.
-
-
-@pytest.mark.parametrize("earlier", [worker, interactive])
-@pytest.mark.parametrize("later", [worker, interactive])
-def test_whoever_follows_in_a_full_root_needs_no_turn_of_its_own(
-    earlier: Makes, later: Makes
-) -> None:
-    family = Root(WorkflowLimits(turns=3, kept=1))
-    first = family.enter(earlier())
-    family.enter(worker() if earlier is interactive else interactive())
-    family.enter(interactive())
-    second = later(inherits=first)
-
-    assert family.workflow.refusal(worker(), 0) == NO_TURN
-    assert family.workflow.refusal(second, 0) is None
-    family.workflow.reserve(second, 0)
-    assert family.books().active == 3
-    family.workflow.leave(first)
-    second.inherits = None
-    assert family.books().active == 3
-
-
-def test_a_worker_does_not_follow_an_interactive_turn_to_get_the_turn_kept_for_those() -> None:
-    family = Root(SMALL)
-    first = family.enter(interactive())
-    others = [family.enter(worker()) for _ in range(2)]
-
-    assert family.workflow.refusal(worker(inherits=first), 0) == NO_TURN
-    assert family.workflow.refusal(worker(inherits=others[0]), 0) is None
-    family.workflow.leave(others[0])
-    assert family.workflow.refusal(worker(inherits=first), 0) is None
-
-
-def test_a_worker_that_follows_an_interactive_turn_counts_as_one_from_the_promise_on() -> None:
-    family = Root(SMALL)
-    first = family.enter(interactive())
-    family.workflow.reserve(worker(inherits=first), 0)
-    family.enter(worker())
-
-    assert family.workflow.refusal(worker(), 0) == NO_TURN
-    assert (family.books().active, family.books().workers) == (2, 2)
-
-
-def test_whoever_follows_a_worker_announces_a_send_beside_its_one() -> None:
-    family = Root(SMALL)
-    first = family.enter(worker())
-    assert [family.workflow.sent(first, 0) for _ in range(3)] == [True] * 3
-    family.workflow.reserve(worker(inherits=first), 0)
-
-    assert not family.workflow.sent(first, 0)
-
-
-def test_a_place_that_would_give_way_is_not_in_the_way() -> None:
-    family = Root(SMALL)
-    for _ in range(2):
-        family.enter(interactive())
-    waiting = family.enter(worker(1))
-
-    assert family.workflow.refusal(worker(2), 0) == NO_TURN
-    assert family.workflow.refusal(worker(2), 0, freed=waiting) is None
-
-
 def test_a_place_is_given_back_once() -> None:
     family = Root()
     place = family.enter(worker())
@@ -350,42 +203,6 @@ def test_a_place_is_given_back_once() -> None:
 
     with pytest.raises(KeyError):
         family.workflow.leave(place)
-
-
-# Forgiving and forgetting.
-
-
-def test_clearing_forgives_the_window_and_no_turn_that_runs() -> None:
-    family = Root(SMALL)
-    family.run(worker(1), 0)
-    family.enter(worker(2))
-    family.workflow.clear()
-    spent = family.books()
-
-    assert (spent.active, spent.workers, spent.children, spent.worker_sends) == (1, 1, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("turns", "at_ceiling"),
-    [
-        ([], False),
-        ([(worker, 3)], False),
-        ([(worker, 4)], True),
-        ([(interactive, 5)], False),
-        ([(interactive, 6)], True),
-        ([(lambda: worker(1), 1)], False),
-        ([(lambda: worker(1), 1), (lambda: worker(2), 1)], True),
-    ],
-)
-def test_a_root_is_at_a_ceiling_where_it_would_be_refused_something(
-    turns: list[tuple[Makes, int]], at_ceiling: bool
-) -> None:
-    family = Root(SMALL)
-    for place, sends in turns:
-        family.run(place(), 5, sends)
-
-    assert family.workflow.at_ceiling(119) == at_ceiling
-    assert not family.workflow.at_ceiling(120)
 
 
 # When a refusal lifts.
@@ -406,15 +223,6 @@ def test_no_window_can_tell_when_a_child_goes_if_all_of_them_have_a_turn() -> No
 
     refused = family.workflow.refusal(worker(2), 7)
     assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 600)
-
-
-def test_a_child_makes_room_when_the_first_that_has_no_turn_is_forgotten() -> None:
-    family = Root(SMALL)
-    family.enter(worker(1), 0)
-    family.run(worker(2), 25)
-
-    refused = family.workflow.refusal(worker(3), 26)
-    assert refused == Refusal(AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED, 114)
 
 
 HISTORY = st.lists(

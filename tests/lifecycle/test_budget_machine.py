@@ -1,7 +1,7 @@
 """The ledger with roots: the turns of `test_ledger_machine.py`, and whose budget pays for them.
 
-Turns of root threads, of workers, of guardians and of nobody ask for lanes, follow each other, send
-and send again, while time passes and roots are forgotten and forgiven.
+Turns of root threads, of workers, of guardians and of no root ask for lanes, follow each other,
+send and send again, while time passes and roots are forgotten and forgiven.
 """
 
 import pytest
@@ -100,7 +100,7 @@ class WorkflowMachine(TurnsMachine):
 
         assert spent == self.budgets.statistics()
         assert {(x.active, x.workers) for x in spent.values()} <= {(0, 0)}
-        for number in range(10, 10 + WORKFLOW.roots):  # whoever is idle and forgiven gives way
+        for number in range(10, 10 + WORKFLOW.roots):  # a root that is idle and forgiven gives way
             assert workflows.refusal(top(number), self.now) is None
             assert workflows.reserve(top(number), self.now) is not None
         assert workflows.each(self.now).keys() == {root(10), root(11)}

@@ -20,7 +20,7 @@ from lifecycle import (
     WorkflowLimits,
 )
 from tests.lifecycle.asks import ask, child, root
-from tests.lifecycle.holder import Holder
+from tests.lifecycle.holder import Holder, Holders
 
 NOTHING = (0, 0, 0)
 SETTLE_SECONDS = Limits().settle_seconds
@@ -36,12 +36,6 @@ def held(admission: Admission) -> tuple[int, int, int]:
     """Lanes, turns and bytes."""
     now = admission.statistics()
     return now.lanes.active, now.turns.active, now.memory.held_bytes
-
-
-async def start(nursery: trio.Nursery, holder: Holder) -> Holder:
-    nursery.start_soon(holder.run)
-    await wait_all_tasks_blocked()
-    return holder
 
 
 # Every way to a lease, and every way in which that ends.
@@ -68,22 +62,22 @@ WAYS = pytest.mark.parametrize("way", [SETTLES, DISPLACES, SHARES, SUCCEEDS])
 ENDINGS = pytest.mark.parametrize("ending", [Holder.finish, Holder.fail, Holder.cancel])
 
 
-async def two_in_one_lane(nursery: trio.Nursery, way: Way) -> tuple[Admission, Holder, Holder]:
+async def two_in_one_lane(start: Holders, way: Way) -> tuple[Admission, Holder, Holder]:
     """The earlier one holds 5 bytes; the later one waits, and wants 7."""
     admission = Admission(Limits(overlap=way.overlap))
-    earlier = await start(nursery, Holder(admission, ask(1, body_bytes=5)))
+    earlier = await start(admission, ask(1, body_bytes=5))
     wanted = ask(1, body_bytes=7)
     entry = admission.succeed(earlier.held.id, wanted) if way.own else wanted
-    later = await start(nursery, Holder(admission, entry))
+    later = await start(admission, entry)
     assert held(admission) == (1, 1, 7)
     return admission, earlier, later
 
 
 @ENDINGS
 async def test_a_lease_comes_back_whichever_way_its_block_ends(
-    ending: Callable[[Holder], None], admission: Admission, nursery: trio.Nursery
+    ending: Callable[[Holder], None], admission: Admission, start: Holders
 ) -> None:
-    holder = await start(nursery, Holder(admission, ask(1, body_bytes=7)))
+    holder = await start(admission, ask(1, body_bytes=7))
     assert held(admission) == (1, 1, 7)
     ending(holder)
     await holder.wait_over()
@@ -96,46 +90,43 @@ async def test_a_lease_comes_back_whichever_way_its_block_ends(
 async def test_a_lease_that_was_waited_for_comes_back_whichever_way_its_block_ends(
     way: Way,
     ending: Callable[[Holder], None],
-    nursery: trio.Nursery,
+    start: Holders,
     autojump_clock: MockClock,
 ) -> None:
-    admission, earlier, later = await two_in_one_lane(nursery, way)
+    admission, earlier, later = await two_in_one_lane(start, way)
     way.opens(earlier)
     await trio.sleep(SETTLE_SECONDS)
     await wait_all_tasks_blocked()
     assert later.is_holding
     assert earlier.is_holding == (way is SHARES)
+    assert earlier.is_displaced == (way is DISPLACES)
+    at_once = later.admitted_at == 0
+    assert at_once == (way in (SETTLES, SUCCEEDS))
     ending(later)
     await later.wait_over()
 
     assert held(admission) == ((1, 1, 5) if way is SHARES else NOTHING)
-    earlier.finish()
-    await earlier.wait_over()
-    assert held(admission) == NOTHING
 
 
 @WAYS
-async def test_whoever_is_cancelled_while_waiting_leaves_the_place_to_the_next(
-    way: Way, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_turn_cancelled_while_waiting_leaves_the_place_to_the_next(
+    way: Way, start: Holders, autojump_clock: MockClock
 ) -> None:
-    admission, earlier, later = await two_in_one_lane(nursery, way)
+    admission, earlier, later = await two_in_one_lane(start, way)
     later.cancel()
     await later.wait_over()
 
     assert (later.lease, held(admission)) == (None, (1, 1, 5))
-    third = await start(nursery, Holder(admission, ask(1)))
+    third = await start(admission, ask(1))
     earlier.finish()
     await wait_all_tasks_blocked()
     assert third.is_holding
-    third.finish()
-    await third.wait_over()
-    assert held(admission) == NOTHING
 
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("cancelled_first", [False, True])
-async def test_whoever_is_cancelled_and_granted_in_one_step_leaves_nothing(
-    own: bool, cancelled_first: bool, nursery: trio.Nursery
+async def test_a_turn_cancelled_and_granted_in_one_step_leaves_nothing(
+    own: bool, cancelled_first: bool, start: Holders
 ) -> None:
     def observe(what: str, _: LeaseId) -> None:
         if what == "released" and cancelled_first:
@@ -144,8 +135,8 @@ async def test_whoever_is_cancelled_and_granted_in_one_step_leaves_nothing(
     admission = Admission(Limits(), Ledger(Limits(), observe))
     async with admission.lease(ask(1, body_bytes=5)) as earlier:
         wanted = ask(1, body_bytes=7)
-        later = Holder(admission, admission.succeed(earlier.id, wanted) if own else wanted)
-        await start(nursery, later)
+        entry = admission.succeed(earlier.id, wanted) if own else wanted
+        later = await start(admission, entry)
     assert held(admission) == (1, 1, 7)
     later.cancel()
     await later.wait_over()
@@ -155,26 +146,25 @@ async def test_whoever_is_cancelled_and_granted_in_one_step_leaves_nothing(
 
 
 async def test_a_displaced_turn_that_cleans_up_keeps_its_lease_until_it_has(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=Overlap.REPLACE))
-    earlier = await start(nursery, Holder(admission, ask(1), lingers=3))
-    later = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1), lingers=3)
+    later = await start(admission, ask(1))
     await trio.sleep(SETTLE_SECONDS + 2.9)
 
     assert (earlier.is_displaced, earlier.is_holding, later.is_holding) == (True, True, False)
     await earlier.wait_over()
     await wait_all_tasks_blocked()
     assert later.admitted_at == pytest.approx(SETTLE_SECONDS + 3)
-    later.finish()
 
 
-async def test_whoever_is_cancelled_after_it_displaced_another_leaves_nothing(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_turn_cancelled_after_it_displaced_another_leaves_nothing(
+    start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=Overlap.REPLACE))
-    earlier = await start(nursery, Holder(admission, ask(1), lingers=3))
-    later = await start(nursery, Holder(admission, ask(1, body_bytes=7)))
+    earlier = await start(admission, ask(1), lingers=3)
+    later = await start(admission, ask(1, body_bytes=7))
     await trio.sleep(SETTLE_SECONDS + 1)
     later.cancel()
     await later.wait_over()
@@ -188,24 +178,23 @@ async def test_whoever_is_cancelled_after_it_displaced_another_leaves_nothing(
 
 
 async def test_a_lane_that_is_left_while_it_settles_passes_on_at_once(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
+    later = await start(admission, ask(1))
     await trio.sleep(0.9)
     earlier.finish()
     await wait_all_tasks_blocked()
 
     assert (later.is_holding, later.is_displaced) == (True, False)
     assert later.admitted_at == pytest.approx(0.9)
-    later.finish()
 
 
 async def test_a_lane_still_held_after_the_settling_time_is_busy(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
+    later = await start(admission, ask(1))
     await later.wait_over()
 
     assert later.refusal is AdmissionReason.LANE_BUSY
@@ -213,133 +202,80 @@ async def test_a_lane_still_held_after_the_settling_time_is_busy(
     assert (earlier.is_holding, earlier.is_displaced) == (True, False)
     assert admission.statistics().lanes.refused == 1
     assert held(admission) == (1, 1, 0)
-    earlier.finish()
-
-
-async def test_a_lane_still_held_is_taken_over_where_that_is_the_policy(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    admission = Admission(Limits(overlap=Overlap.REPLACE))
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
-    await trio.sleep(SETTLE_SECONDS - 0.1)
-    assert (earlier.is_holding, later.is_holding) == (True, False)
-    await earlier.wait_over()
-    await wait_all_tasks_blocked()
-
-    assert (earlier.is_displaced, later.is_holding) == (True, True)
-    assert later.admitted_at == pytest.approx(SETTLE_SECONDS)
-    assert held(admission) == (1, 1, 0)
-    later.finish()
-
-
-async def test_a_lane_still_held_is_shared_where_that_is_the_policy(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    admission = Admission(Limits(overlap=Overlap.SHARE))
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
-    await trio.sleep(SETTLE_SECONDS + 0.1)
-
-    assert (earlier.is_holding, later.is_holding) == (True, True)
-    assert later.admitted_at == pytest.approx(SETTLE_SECONDS)
-    assert held(admission) == (1, 2, 0)
-    earlier.finish()
-    later.finish()
-
-
-async def test_a_lane_is_not_shared_without_a_permit_for_one_more_turn(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    admission = Admission(Limits(overlap=Overlap.SHARE, turns=1))
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
-    await later.wait_over()
-
-    assert later.refusal is AdmissionReason.TURNS_AT_CAPACITY
-    assert (earlier.is_holding, held(admission)) == (True, (1, 1, 0))
-    earlier.finish()
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
 async def test_a_second_successor_is_refused_at_once(
-    overlap: Overlap, nursery: trio.Nursery, autojump_clock: MockClock
+    overlap: Overlap, start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=overlap))
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
-    third = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
+    later = await start(admission, ask(1))
+    third = await start(admission, ask(1))
 
     assert (third.refusal, third.refused_at) == (AdmissionReason.LANE_BUSY, 0)
     earlier.finish()
     await wait_all_tasks_blocked()
     assert later.is_holding
-    later.finish()
 
 
 @pytest.mark.parametrize("overlap", list(Overlap))
 async def test_a_holder_whose_client_has_stalled_long_enough_counts_as_gone(
-    overlap: Overlap, nursery: trio.Nursery, autojump_clock: MockClock
+    overlap: Overlap, start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=overlap))
-    earlier = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
     earlier.held.client_stalled_seconds = lambda: GONE_SECONDS
-    later = await start(nursery, Holder(admission, ask(1)))
+    later = await start(admission, ask(1))
     await earlier.wait_over()
     await wait_all_tasks_blocked()
 
     assert (earlier.is_displaced, later.is_holding) == (True, True)
     assert later.admitted_at == pytest.approx(SETTLE_SECONDS)
-    later.finish()
 
 
 async def test_a_holder_whose_client_has_stalled_for_less_keeps_its_lane(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    earlier = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
     earlier.held.client_stalled_seconds = lambda: GONE_SECONDS - 0.1
-    later = await start(nursery, Holder(admission, ask(1)))
+    later = await start(admission, ask(1))
     await later.wait_over()
 
     assert (earlier.is_holding, later.refusal) == (True, AdmissionReason.LANE_BUSY)
-    earlier.finish()
 
 
 @pytest.mark.parametrize(
     ("overlap", "turns"), [(Overlap.REFUSE, 1), (Overlap.REPLACE, 1), (Overlap.SHARE, 2)]
 )
 async def test_a_holder_that_has_not_entered_yet_is_not_displaced(
-    overlap: Overlap, turns: int, nursery: trio.Nursery, autojump_clock: MockClock
+    overlap: Overlap, turns: int, start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(overlap=overlap))
-    earlier = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
     granted = admission.succeed(earlier.held.id, ask(1))
     earlier.finish()
     await earlier.wait_over()
-    later = await start(nursery, Holder(admission, ask(1)))
+    later = await start(admission, ask(1))
     await trio.sleep(SETTLE_SECONDS + 0.1)
 
     assert held(admission) == (1, turns, 0)
     assert later.refusal is (None if overlap is Overlap.SHARE else AdmissionReason.LANE_BUSY)
     admission.abandon(granted)
-    later.finish()
-    await later.wait_over()
-    assert held(admission) == NOTHING
 
 
 async def test_without_a_settling_time_a_held_lane_is_busy_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits(settle_seconds=0))
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
+    await start(admission, ask(1))
+    later = await start(admission, ask(1))
 
     assert (later.refusal, later.refused_at) == (AdmissionReason.LANE_BUSY, 0)
-    earlier.finish()
 
 
 async def test_a_lane_left_in_the_last_moment_of_the_settling_time_is_not_lost(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    nursery: trio.Nursery, start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = Admission(Limits())
 
@@ -350,7 +286,7 @@ async def test_a_lane_left_in_the_last_moment_of_the_settling_time_is_not_lost(
     for _ in range(50):  # which of the two comes first is left to chance
         nursery.start_soon(leave_then)
         await wait_all_tasks_blocked()
-        later = await start(nursery, Holder(admission, ask(1)))
+        later = await start(admission, ask(1))
         await trio.sleep(SETTLE_SECONDS)
         await wait_all_tasks_blocked()
         assert later.is_holding or later.refusal is AdmissionReason.LANE_BUSY
@@ -403,28 +339,19 @@ async def test_a_refusal_says_when_the_window_will_have_rolled(autojump_clock: M
     assert succeeding.value.retry_seconds == pytest.approx(590)
 
 
-async def test_a_refusal_of_the_process_cannot_say_when_it_lifts() -> None:
-    admission = Admission(Limits(turns=1))
-    async with admission.lease(ask()):
-        with pytest.raises(AdmissionRefused) as caught:
-            await admission.lease(ask()).__aenter__()
-
-    assert caught.value.retry_seconds is None
-
-
 # A connection replaces its own turn.
 
 
 async def test_the_earlier_turn_is_released_before_its_successor_is_admitted(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    start: Holders, autojump_clock: MockClock
 ) -> None:
     seen: list[tuple[str, LeaseId]] = []
     ledger = Ledger(Limits(), lambda what, lease_id: seen.append((what, lease_id)))
     admission = Admission(Limits(), ledger)
-    earlier = await start(nursery, Holder(admission, ask(1), lingers=5))
+    earlier = await start(admission, ask(1), lingers=5)
     waiting = admission.succeed(earlier.held.id, ask(1))
     earlier.cancel()
-    later = await start(nursery, Holder(admission, waiting))
+    later = await start(admission, waiting)
     await trio.sleep(4.9)
 
     assert seen == [("admitted", earlier.held.id)]
@@ -433,7 +360,6 @@ async def test_the_earlier_turn_is_released_before_its_successor_is_admitted(
     assert later.admitted_at == pytest.approx(5)  # its wait is not bounded by the settling time
     assert seen[1:] == [("released", earlier.held.id), ("admitted", later.held.id)]
     assert admission.statistics().turns.peak == 1
-    later.finish()
 
 
 async def test_a_successor_may_enter_after_it_was_granted(admission: Admission) -> None:
@@ -443,17 +369,6 @@ async def test_a_successor_may_enter_after_it_was_granted(admission: Admission) 
     async with admission.lease(waiting) as later:
         assert (later.id, later.ask) == (waiting.lease_id, waiting.ask)
 
-    assert held(admission) == NOTHING
-
-
-async def test_a_successor_that_is_refused_changes_nothing_for_the_earlier_turn() -> None:
-    admission = Admission(Limits(memory_bytes=10))
-    async with admission.lease(ask(1, body_bytes=5)) as earlier:
-        with pytest.raises(AdmissionRefused, match="memory_at_capacity"):
-            admission.succeed(earlier.id, ask(1, body_bytes=11))
-
-        assert earlier.scope.cause is None
-        assert held(admission) == (1, 1, 5)
     assert held(admission) == NOTHING
 
 
@@ -474,51 +389,34 @@ async def test_a_reservation_that_is_abandoned_frees_its_place(
 
 
 async def test_a_third_turn_takes_the_place_of_the_one_that_waits(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    earlier = await start(nursery, Holder(admission, ask(1), lingers=0.1))
+    earlier = await start(admission, ask(1), lingers=0.1)
     waiting = admission.succeed(earlier.held.id, ask(1, body_bytes=9))
     earlier.cancel()
-    second = await start(nursery, Holder(admission, waiting))
+    second = await start(admission, waiting)
     third_waits = admission.succeed(earlier.held.id, ask(1, body_bytes=7), instead_of=waiting)
     second.cancel()
-    third = await start(nursery, Holder(admission, third_waits))
+    third = await start(admission, third_waits)
     assert (second.over.is_set(), held(admission)) == (True, (1, 1, 7))
     await earlier.wait_over()
     await wait_all_tasks_blocked()
 
     assert (second.lease, third.is_holding) == (None, True)
-    third.finish()
-    await third.wait_over()
-    assert held(admission) == NOTHING
-
-
-async def test_a_superseded_reservation_has_nothing_left_to_abandon(admission: Admission) -> None:
-    async with admission.lease(ask(1)) as earlier:
-        second = admission.succeed(earlier.id, ask(1))
-        third = admission.succeed(earlier.id, ask(1), instead_of=second)
-        admission.abandon(second)
-
-    assert (second.lease_id, third.lease_id is None) == (None, False)
-    admission.abandon(third)
-    assert held(admission) == NOTHING
 
 
 async def test_a_third_turn_follows_the_second_that_was_granted_but_has_not_begun(
-    admission: Admission, nursery: trio.Nursery
+    admission: Admission, start: Holders
 ) -> None:
     async with admission.lease(ask(1)) as earlier:
         second_waits = admission.succeed(earlier.id, ask(1))
-        second = await start(nursery, Holder(admission, second_waits))
+        second = await start(admission, second_waits)
     third_waits = admission.succeed(earlier.id, ask(1), instead_of=second_waits)
     second.cancel()
-    third = await start(nursery, Holder(admission, third_waits))
+    third = await start(admission, third_waits)
 
     assert (second.over.is_set(), third.is_holding) == (True, True)
     assert third_waits.earlier == second_waits.lease_id
-    third.finish()
-    await third.wait_over()
-    assert held(admission) == NOTHING
 
 
 # Memory, WebSockets, and the door.
@@ -532,15 +430,6 @@ async def test_a_lease_holds_what_its_body_grows_by_and_gives_back_all_of_it() -
         assert held(admission) == (1, 1, 10)
 
     assert held(admission) == NOTHING
-
-
-def test_transcripts_and_bodies_are_held_at_one_gate() -> None:
-    admission = Admission(Limits(memory_bytes=10))
-    reservation = admission.memory.reserve(7)
-
-    assert reservation is not None
-    assert admission.statistics().memory.held_bytes == 7
-    assert admission.statistics().memory.limit_bytes == 10
 
 
 def test_256_websockets_have_a_place_and_the_257th_is_refused(admission: Admission) -> None:
@@ -562,11 +451,11 @@ def test_a_websocket_gives_its_place_back_when_it_breaks(admission: Admission) -
     assert admission.statistics().websockets.active == 0
 
 
-async def test_a_closed_door_refuses_everybody_and_lets_what_is_held_run_on(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_closed_door_refuses_every_ask_and_lets_what_is_held_run_on(
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    waiting = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
+    waiting = await start(admission, ask(1))
     assert (admission.draining, admission.door_closed.is_set()) == (False, False)
     admission.close_door(10)
 
@@ -581,7 +470,6 @@ async def test_a_closed_door_refuses_everybody_and_lets_what_is_held_run_on(
     earlier.finish()
     await wait_all_tasks_blocked()
     assert waiting.is_holding  # it had been promised the lane
-    waiting.finish()
 
 
 async def test_the_seconds_left_of_a_drain_count_down_to_zero(
@@ -611,7 +499,7 @@ async def test_a_drain_is_over_when_its_time_has_run_out_and_not_before_it_began
     assert over == [False, False, False, True, True]
 
 
-async def test_nobody_is_there_until_a_drain_is_over_unless_the_next_process_is(
+async def test_the_service_is_away_until_a_drain_is_over_unless_the_next_process_is_there(
     admission: Admission, autojump_clock: MockClock
 ) -> None:
     admission.close_door(10)
@@ -644,7 +532,7 @@ async def test_what_a_drain_refuses_is_told_when_to_come_back(
 
 @pytest.mark.parametrize("websocket_first", [False, True])
 async def test_idle_is_when_the_last_lease_and_the_last_websocket_are_gone(
-    websocket_first: bool, admission: Admission, nursery: trio.Nursery
+    websocket_first: bool, admission: Admission, nursery: trio.Nursery, start: Holders
 ) -> None:
     idle = [trio.Event(), trio.Event()]
 
@@ -654,8 +542,8 @@ async def test_idle_is_when_the_last_lease_and_the_last_websocket_are_gone(
 
     place = ExitStack()
     place.enter_context(admission.websocket())
-    earlier = await start(nursery, Holder(admission, ask(1)))
-    later = await start(nursery, Holder(admission, ask(1)))
+    earlier = await start(admission, ask(1))
+    later = await start(admission, ask(1))
     for event in idle:
         nursery.start_soon(tell_when_idle, event)
     seen = []
@@ -671,7 +559,7 @@ async def test_idle_is_when_the_last_lease_and_the_last_websocket_are_gone(
     assert all(event.is_set() for event in idle)
 
 
-async def test_a_reservation_that_nobody_has_entered_keeps_the_process_from_being_idle(
+async def test_a_reservation_not_yet_entered_keeps_the_process_from_being_idle(
     admission: Admission, nursery: trio.Nursery
 ) -> None:
     async with admission.lease(ask(1)) as earlier:
@@ -681,11 +569,4 @@ async def test_a_reservation_that_nobody_has_entered_keeps_the_process_from_bein
     admission.abandon(granted)
 
     assert idle.cancelled_caught
-    assert held(admission) == NOTHING
-
-
-async def test_an_idle_process_waits_for_nothing(admission: Admission) -> None:
-    with trio.fail_after(0.1):
-        await admission.wait_idle()
-
     assert held(admission) == NOTHING

@@ -178,7 +178,7 @@ def judge_ask(
 def judge_succession(
     world: World, earlier: LeaseId, ask: Ask, workflow: Workflow
 ) -> AdmissionReason | None:
-    """The refusal that is due if `ask` is to follow `earlier`, in place of whoever does now."""
+    """Return the refusal that is due if `ask` is to follow `earlier`, instead of its follower."""
     world = world.without_follower(earlier)
     same_lane = ask.lane == world.leases[earlier].lane
     if world.is_followed(ask.lane) if same_lane else ask.lane in world.used_lanes():
@@ -232,7 +232,7 @@ class TurnsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.leases)
     @rule(data=st.data(), ask=ASKS, gives_way=st.booleans())
     def succeed(self, data: st.DataObject, ask: Ask, gives_way: bool) -> None:
-        """Whoever gives way waits for `earlier`, or is `earlier`: granted and not yet begun."""
+        """Replace the follower of `earlier`, or `earlier` itself if granted and not begun."""
         earlier = self.draw(data, self.world.leases)
         replaced, heir = self.waiting.get(earlier), self.heirs.get(earlier)
         refusal = judge_succession(self.world, earlier, ask, self.workflow_refusal)

@@ -35,20 +35,6 @@ def test_a_number_that_cannot_work_is_refused(numbers: dict[str, Any], problem: 
         Limits(**numbers)
 
 
-def test_the_smallest_numbers_that_work() -> None:
-    limits = Limits(
-        turns=1,
-        lanes=1,
-        lanes_kept=0,
-        websockets=0,
-        memory_bytes=1,
-        settle_seconds=0,
-        client_gone_seconds=0,
-    )
-
-    assert limits.lanes - limits.lanes_kept == 1
-
-
 def test_the_defaults_of_a_root_are_those_of_the_documentation() -> None:
     limits = Limits().workflow
 
@@ -80,11 +66,3 @@ def test_a_number_of_a_root_that_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         WorkflowLimits(**numbers)
-
-
-def test_the_smallest_numbers_of_a_root_that_work() -> None:
-    limits = WorkflowLimits(
-        turns=1, kept=0, children=1, sends=1, sends_kept=0, slots=1, roots=1, threads=1, line=0
-    )
-
-    assert limits.turns - limits.kept == 1

@@ -3,21 +3,18 @@
 The times are drawn from a seed and pass on a virtual clock.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
-from lifecycle import Admission, AdmissionRefused, Ask, Lease, LeaseId, Ledger, Limits, Waiting
+from lifecycle import Admission, AdmissionRefused, Ask, Lease, Limits, Waiting
 from tests.lifecycle.asks import ask
 
 ROUNDS = 1000
-FULL = Limits(turns=4, lanes=4, lanes_kept=0, memory_bytes=40, settle_seconds=0.002)
-LANES_OF_OTHERS = range(100, 103)
 
 
 @dataclass(eq=False)
@@ -140,57 +137,3 @@ async def test_of_a_thousand_replacements_none_loses_both_turns_or_leaks(
         assert held(socket.admission) == (0, 0, 0)
     assert socket.replaced > ROUNDS / 2
     assert 0 < socket.refused < ROUNDS / 2
-
-
-class Crowd:
-    """Others who hold all that is left, and ask for more all the time."""
-
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-        self.admitted = 0
-
-    async def fill(self, number: int) -> None:
-        async with self._admission.lease(ask(number, body_bytes=10)):
-            await trio.sleep_forever()
-
-    async def compete(self, random: Random) -> None:
-        while True:
-            await trio.sleep(random.uniform(0, 0.012))
-            wish = ask(random.choice([1, 2, 3, None]), body_bytes=random.choice([0, 10]))
-            with suppress(AdmissionRefused):
-                async with self._admission.lease(wish):
-                    self.admitted += 1
-                    await trio.sleep(random.uniform(0, 0.002))
-
-
-async def test_nor_does_one_with_every_ceiling_full_and_others_asking_all_the_time(
-    autojump_clock: MockClock,
-) -> None:
-    random = Random(3)
-    highest = 0
-
-    def observe(_what: str, _lease_id: LeaseId) -> None:
-        nonlocal highest
-        highest = max(highest, ledger.statistics().memory.held_bytes)
-
-    ledger = Ledger(FULL, observe)
-    admission = Admission(FULL, ledger)
-    crowd = Crowd(admission)
-    async with trio.open_nursery() as nursery:
-        for number in LANES_OF_OTHERS:
-            nursery.start_soon(crowd.fill, number)
-        await wait_all_tasks_blocked()
-        for seed in range(3):
-            nursery.start_soon(crowd.compete, Random(seed))
-        socket = Socket(admission, nursery, random)
-        for _ in range(ROUNDS):
-            await replace_at_random(socket, random, [0, 5, 10, 10, 11])
-
-            assert nobody_is_lost(socket.turns)
-        nursery.cancel_scope.cancel()
-    books = admission.statistics()
-
-    assert held(admission) == (0, 0, 0)
-    assert (books.lanes.peak, books.turns.peak, highest) == (4, 4, 40)
-    assert socket.replaced > ROUNDS / 3
-    assert books.turns.refused > crowd.admitted > ROUNDS / 10

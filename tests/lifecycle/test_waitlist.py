@@ -10,13 +10,11 @@ from lifecycle import (
     Admission,
     AdmissionReason,
     AdmissionRefused,
-    Ask,
     Limits,
-    Overlap,
     WorkflowLimits,
 )
 from tests.lifecycle.asks import ask, child, root, top
-from tests.lifecycle.holder import Holder
+from tests.lifecycle.holder import Holder, Holders, is_quiet
 
 HOLD_SECONDS = 60
 SETTLE_SECONDS = Limits().settle_seconds
@@ -38,15 +36,8 @@ def narrow() -> Admission:
     return holding(turns=2)
 
 
-async def start(nursery: trio.Nursery, admission: Admission, ask: Ask) -> Holder:
-    holder = Holder(admission, ask)
-    nursery.start_soon(holder.run)
-    await wait_all_tasks_blocked()
-    return holder
-
-
-async def fan_out(nursery: trio.Nursery, admission: Admission, number: int) -> list[Holder]:
-    return [await start(nursery, admission, child(n, 0, in_lane=n)) for n in range(number)]
+async def fan_out(start: Holders, admission: Admission, number: int) -> list[Holder]:
+    return [await start(admission, child(n, 0, in_lane=n)) for n in range(number)]
 
 
 async def end(holder: Holder) -> None:
@@ -63,18 +54,13 @@ def running(holders: list[Holder]) -> list[int]:
     return [number for number, holder in enumerate(holders) if holder.is_holding]
 
 
-def is_quiet(admission: Admission) -> bool:
-    now = admission.statistics()
-    return now.turns.active == now.lanes.active == now.workflows.active == now.lines.waiting == 0
-
-
 # Being served.
 
 
 async def test_twelve_workers_are_all_served_in_the_order_in_which_they_came(
-    admission: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    admission: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    workers = await fan_out(nursery, admission, 12)
+    workers = await fan_out(start, admission, 12)
     assert (running(workers), waiting(admission)) == ([*range(7)], 5)
     seen = []
     for number in range(12):
@@ -84,82 +70,55 @@ async def test_twelve_workers_are_all_served_in_the_order_in_which_they_came(
     assert seen == [[*range(n + 1, min(n + 8, 12))] for n in range(12)]
     assert admission.statistics().turns.refused == 0
     assert admission.workflows.each(0)[root(0)].refused == 0
-    assert is_quiet(admission)
 
 
-async def test_whoever_comes_later_is_served_later(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    first, second = await fan_out(nursery, narrow, 2)
-    first.finish()
-    await trio.lowlevel.checkpoint()
-    late = [await start(nursery, narrow, child(9, 0)), await start(nursery, narrow, child(10, 0))]
-
-    assert (second.is_holding, running(late), waiting(narrow)) == (True, [], 2)
-    await end(second)
-    assert running(late) == [0]
-    await end(late[0])
-    await end(late[1])
-    assert is_quiet(narrow)
-
-
-async def test_whoever_comes_in_the_step_that_frees_a_turn_does_not_overtake(
-    narrow: Admission, nursery: trio.Nursery
+async def test_a_worker_that_comes_in_the_step_that_frees_a_turn_does_not_overtake(
+    narrow: Admission, nursery: trio.Nursery, start: Holders
 ) -> None:
     async with narrow.lease(child(0, 0)):
-        first = await start(nursery, narrow, child(1, 0))
+        first = await start(narrow, child(1, 0))
     late = Holder(narrow, child(2, 0))
     nursery.start_soon(late.run)
     await wait_all_tasks_blocked()
 
     assert (first.is_holding, late.is_holding, waiting(narrow)) == (True, False, 1)
-    await end(first)
-    await end(late)
 
 
-async def test_a_root_with_a_turn_left_keeps_nobody_waiting_although_some_were_just_called(
-    nursery: trio.Nursery,
+async def test_a_root_with_a_turn_left_grants_it_although_others_were_just_called(
+    start: Holders,
 ) -> None:
     admission = holding(turns=3)
     async with admission.lease(child(0, 0)), admission.lease(child(1, 0)):
-        called = await start(nursery, admission, child(2, 0))
-    late = await start(nursery, admission, child(3, 0))
+        called = await start(admission, child(2, 0))
+    late = await start(admission, child(3, 0))
 
     assert (called.is_holding, late.is_holding, waiting(admission)) == (True, True, 0)
-    await end(called)
-    await end(late)
 
 
 async def test_the_conversation_is_served_at_once_while_workers_wait(
-    admission: Admission, nursery: trio.Nursery
+    admission: Admission, start: Holders
 ) -> None:
-    workers = await fan_out(nursery, admission, 12)
-    parent = await start(nursery, admission, top(0))
-    guardian = await start(nursery, admission, child(99, 0, worker=False, counted=False))
+    await fan_out(start, admission, 12)
+    parent = await start(admission, top(0))
+    guardian = await start(admission, child(99, 0, worker=False, counted=False))
 
     assert (parent.is_holding, waiting(admission)) == (True, 5)
     assert guardian.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
-    for holder in (parent, *workers):
-        await end(holder)
-    assert is_quiet(admission)
 
 
-async def test_each_root_has_a_line_of_its_own(narrow: Admission, nursery: trio.Nursery) -> None:
-    one, other = [await start(nursery, narrow, child(n, n)) for n in (1, 2)]
-    after = [await start(nursery, narrow, child(n + 10, n)) for n in (1, 2)]
+async def test_each_root_has_a_line_of_its_own(narrow: Admission, start: Holders) -> None:
+    _one, other = [await start(narrow, child(n, n)) for n in (1, 2)]
+    after = [await start(narrow, child(n + 10, n)) for n in (1, 2)]
     await end(other)
 
     assert (running(after), waiting(narrow)) == ([1], 1)
-    for holder in (one, *after):
-        await end(holder)
-    assert is_quiet(narrow)
 
 
 @ENDINGS
 async def test_a_lease_that_was_waited_for_in_line_comes_back_whichever_way_its_block_ends(
-    ending: Callable[[Holder], None], narrow: Admission, nursery: trio.Nursery
+    ending: Callable[[Holder], None], narrow: Admission, start: Holders
 ) -> None:
-    first, second, third = await fan_out(nursery, narrow, 3)
+    first, second, third = await fan_out(start, narrow, 3)
     await end(first)
     assert running([second, third]) == [0]
     ending(second)
@@ -167,19 +126,17 @@ async def test_a_lease_that_was_waited_for_in_line_comes_back_whichever_way_its_
     await wait_all_tasks_blocked()
 
     assert (third.is_holding, waiting(narrow)) == (True, 0)
-    await end(third)
-    assert is_quiet(narrow)
 
 
 # Leaving the line.
 
 
-async def test_whoever_has_waited_long_enough_is_refused(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_worker_that_has_waited_its_time_is_refused(
+    narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    first, second = await fan_out(nursery, narrow, 2)
+    first, second = await fan_out(start, narrow, 2)
     await trio.sleep(10)
-    third = await start(nursery, narrow, child(3, 0))
+    third = await start(narrow, child(3, 0))
     await second.wait_over()
 
     assert second.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
@@ -188,12 +145,10 @@ async def test_whoever_has_waited_long_enough_is_refused(
     assert narrow.statistics().turns.refused == 1
     await end(first)
     assert third.admitted_at == pytest.approx(HOLD_SECONDS)
-    await end(third)
-    assert is_quiet(narrow)
 
 
 async def test_a_turn_that_comes_free_when_the_time_is_over_is_not_lost(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    narrow: Admission, nursery: trio.Nursery, start: Holders, autojump_clock: MockClock
 ) -> None:
     async def leave_then() -> None:
         async with narrow.lease(child(0, 0)):
@@ -202,7 +157,7 @@ async def test_a_turn_that_comes_free_when_the_time_is_over_is_not_lost(
     for _ in range(50):  # which of the two comes first is left to chance
         nursery.start_soon(leave_then)
         await wait_all_tasks_blocked()
-        later = await start(nursery, narrow, child(1, 0))
+        later = await start(narrow, child(1, 0))
         await trio.sleep(HOLD_SECONDS)
         await wait_all_tasks_blocked()
         assert later.is_holding or later.refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
@@ -211,8 +166,8 @@ async def test_a_turn_that_comes_free_when_the_time_is_over_is_not_lost(
         assert is_quiet(narrow)
 
 
-async def test_whoever_hangs_up_in_line_vanishes(narrow: Admission, nursery: trio.Nursery) -> None:
-    first, second, third = await fan_out(nursery, narrow, 3)
+async def test_a_worker_that_hangs_up_in_line_vanishes(narrow: Admission, start: Holders) -> None:
+    first, second, third = await fan_out(start, narrow, 3)
     second.cancel()
     await second.wait_over()
     assert waiting(narrow) == 1
@@ -221,15 +176,14 @@ async def test_whoever_hangs_up_in_line_vanishes(narrow: Admission, nursery: tri
     assert (second.lease, third.is_holding) == (None, True)
     third.cancel()
     await third.wait_over()
-    assert is_quiet(narrow)
 
 
 @pytest.mark.parametrize("cancelled_first", [False, True])
-async def test_whoever_is_called_and_cancelled_in_one_step_leaves_the_turn_to_the_next(
-    cancelled_first: bool, narrow: Admission, nursery: trio.Nursery
+async def test_a_worker_called_and_cancelled_in_one_step_leaves_the_turn_to_the_next(
+    cancelled_first: bool, narrow: Admission, start: Holders
 ) -> None:
     async with narrow.lease(child(0, 0)):
-        second, third = [await start(nursery, narrow, child(n, 0)) for n in (1, 2)]
+        second, third = [await start(narrow, child(n, 0)) for n in (1, 2)]
         if cancelled_first:
             second.cancel()
     second.cancel()
@@ -237,46 +191,13 @@ async def test_whoever_is_called_and_cancelled_in_one_step_leaves_the_turn_to_th
     await wait_all_tasks_blocked()
 
     assert (second.is_holding, third.is_holding, waiting(narrow)) == (False, True, 0)
-    await end(third)
-    assert is_quiet(narrow)
 
 
-@pytest.mark.parametrize("cancelled_first", [False, True])
-async def test_whoever_is_called_behind_its_own_lane_and_cancelled_leaves_nothing(
-    cancelled_first: bool, nursery: trio.Nursery
-) -> None:
-    admission = holding(turns=3)
-    async with admission.lease(child(0, 0)), admission.lease(child(1, 0)):
-        twins = [await start(nursery, admission, child(2, 0, in_lane=2)) for _ in range(2)]
-        if cancelled_first:
-            twins[1].cancel()
-    twins[1].cancel()
-    await twins[1].wait_over()
-    await wait_all_tasks_blocked()
-
-    assert (running(twins), admission.workflows.each(0)[root(0)].active) == ([0], 1)
-    await end(twins[0])
-    assert is_quiet(admission)
-
-
-async def test_whoever_is_cancelled_and_refused_in_line_in_one_step_leaves_nothing(
-    narrow: Admission, nursery: trio.Nursery
-) -> None:
-    first, second = await fan_out(nursery, narrow, 2)
-    second.cancel()
-    narrow.close_door(1)
-    await second.wait_over()
-
-    assert (second.refusal, waiting(narrow)) == (None, 0)
-    await end(first)
-    assert is_quiet(narrow)
-
-
-async def test_a_drain_empties_the_line(narrow: Admission, nursery: trio.Nursery) -> None:
-    workers = await fan_out(nursery, narrow, 4)
+async def test_a_drain_empties_the_line(narrow: Admission, start: Holders) -> None:
+    workers = await fan_out(start, narrow, 4)
     narrow.close_door(10)
     await wait_all_tasks_blocked()
-    late = await start(nursery, narrow, child(9, 0))
+    late = await start(narrow, child(9, 0))
 
     assert [worker.refusal for worker in workers] == [None, *[AdmissionReason.DRAINING] * 3]
     assert (running(workers), late.refusal, waiting(narrow)) == ([0], AdmissionReason.DRAINING, 0)
@@ -288,21 +209,18 @@ async def test_a_drain_empties_the_line(narrow: Admission, nursery: trio.Nursery
 
 
 async def test_a_full_line_refuses_at_once(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    workers = await fan_out(nursery, narrow, 18)
+    workers = await fan_out(start, narrow, 18)
 
     assert (waiting(narrow), workers[17].refused_at) == (16, 0)
     assert workers[17].refusal is AdmissionReason.WORKFLOW_CONCURRENCY_EXHAUSTED
-    for worker in workers[:17]:
-        await end(worker)
-    assert is_quiet(narrow)
 
 
 @pytest.mark.parametrize(
     "limits", [WorkflowLimits(turns=2), WorkflowLimits(turns=2, hold_seconds=60, line=0)]
 )
-async def test_nobody_waits_where_that_is_not_switched_on(limits: WorkflowLimits) -> None:
+async def test_no_worker_waits_where_that_is_not_switched_on(limits: WorkflowLimits) -> None:
     admission = Admission(Limits(workflow=limits))
     async with admission.lease(child(0, 0)):
         with (
@@ -311,8 +229,6 @@ async def test_nobody_waits_where_that_is_not_switched_on(limits: WorkflowLimits
         ):
             await admission.lease(child(1, 0)).__aenter__()
 
-    assert is_quiet(admission)
-
 
 async def test_a_worker_without_a_root_does_not_wait() -> None:
     admission = Admission(Limits(turns=1, workflow=WorkflowLimits(hold_seconds=60)))
@@ -320,93 +236,80 @@ async def test_a_worker_without_a_root_does_not_wait() -> None:
         with pytest.raises(AdmissionRefused, match="turns_at_capacity"):
             await admission.lease(ask(worker=True)).__aenter__()
 
-    assert is_quiet(admission)
 
-
-async def test_whoever_is_refused_for_more_than_its_root_s_turns_is_refused_at_once(
-    nursery: trio.Nursery,
+async def test_a_worker_refused_for_more_than_its_root_s_turns_is_refused_at_once(
+    start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, children=1, hold_seconds=60)
     admission = Admission(Limits(turns=3, lanes=2, lanes_kept=1, workflow=workflow))
-    first = await start(nursery, admission, child(0, 0, in_lane=0))
-    other = await start(nursery, admission, child(0, 0, in_lane=0))
+    await start(admission, child(0, 0, in_lane=0))
+    await start(admission, child(0, 0, in_lane=0))
     wishes = [child(1, 0), child(0, 0, in_lane=1), child(0, 0, in_lane=0)]
-    refusals = [(await start(nursery, admission, wish)).refusal for wish in wishes]
+    refusals = [(await start(admission, wish)).refusal for wish in wishes]
 
     assert refusals == [
         AdmissionReason.WORKFLOW_CHILDREN_EXHAUSTED,
         AdmissionReason.LANES_AT_CAPACITY,
         AdmissionReason.LANE_BUSY,
     ]
-    await end(first)
-    await end(other)
-    assert is_quiet(admission)
 
 
-async def test_whoever_returns_to_its_own_lane_inherits_it_past_the_line(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_worker_that_returns_to_its_own_lane_inherits_it_past_the_line(
+    narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    first, second = await fan_out(nursery, narrow, 2)
-    again = await start(nursery, narrow, child(0, 0, in_lane=0))
+    first, second = await fan_out(start, narrow, 2)
+    again = await start(narrow, child(0, 0, in_lane=0))
     assert waiting(narrow) == 1
     await end(first)
 
     assert (again.is_holding, second.is_holding) == (True, False)
     await end(again)
     assert second.is_holding
-    await end(second)
 
 
 # What is decided when one is called.
 
 
-async def test_whoever_is_called_finds_its_lane_held_and_settles(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_called_worker_that_finds_its_lane_held_settles(
+    start: Holders, autojump_clock: MockClock
 ) -> None:
     admission = holding(turns=3)
     async with admission.lease(child(0, 0)), admission.lease(child(1, 0)):
-        twins = [await start(nursery, admission, child(2, 0, in_lane=2)) for _ in range(2)]
+        twins = [await start(admission, child(2, 0, in_lane=2)) for _ in range(2)]
     await wait_all_tasks_blocked()
     assert (running(twins), waiting(admission)) == ([0], 0)
     await twins[1].wait_over()
 
     assert twins[1].refusal is AdmissionReason.LANE_BUSY
     assert twins[1].refused_at == pytest.approx(SETTLE_SECONDS)
-    await end(twins[0])
-    assert is_quiet(admission)
 
 
-async def test_whoever_is_called_and_finds_the_process_full_is_refused(
-    nursery: trio.Nursery,
+async def test_a_called_worker_that_finds_the_process_full_is_refused(
+    start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, hold_seconds=60)
     admission = Admission(Limits(turns=2, workflow=workflow))
-    first, second, third = await fan_out(nursery, admission, 3)
-    stranger = await start(nursery, admission, ask())
+    first, second, third = await fan_out(start, admission, 3)
+    await start(admission, ask())
     waiting_for_it = admission.succeed(first.held.id, ask())
     await end(first)
 
     assert [x.refusal for x in (second, third)] == [AdmissionReason.TURNS_AT_CAPACITY] * 2
     admission.abandon(waiting_for_it)
-    await end(stranger)
-    assert is_quiet(admission)
 
 
-async def test_a_process_that_is_full_for_a_moment_refuses_nobody_whose_root_is_full(
-    nursery: trio.Nursery,
+async def test_a_process_that_is_full_for_a_moment_keeps_the_line_of_a_full_root(
+    start: Holders,
 ) -> None:
     workflow = WorkflowLimits(turns=2, hold_seconds=60)
     admission = Admission(Limits(turns=3, workflow=workflow))
-    first, second = await fan_out(nursery, admission, 2)
-    strangers = [await start(nursery, admission, ask()) for _ in range(2)]
+    _first, second = await fan_out(start, admission, 2)
+    strangers = [await start(admission, ask()) for _ in range(2)]
     heir = admission.succeed(strangers[0].held.id, ask())
     await end(strangers[0])
 
     assert (second.refusal, waiting(admission)) == (None, 1)
     admission.abandon(heir)
-    for holder in (first, second, strangers[1]):
-        await end(holder)
-    assert is_quiet(admission)
 
 
 # Whatever frees a turn serves the line.
@@ -414,11 +317,11 @@ async def test_a_process_that_is_full_for_a_moment_refuses_nobody_whose_root_is_
 
 @pytest.mark.parametrize("gives_way", [False, True])
 async def test_a_reservation_that_is_given_up_leaves_its_turn_to_the_line(
-    gives_way: bool, narrow: Admission, nursery: trio.Nursery
+    gives_way: bool, narrow: Admission, start: Holders
 ) -> None:
-    holder = await start(nursery, narrow, top(5))
+    holder = await start(narrow, top(5))
     reservation = narrow.succeed(holder.held.id, child(2, 0))
-    first = await start(nursery, narrow, child(1, 0))
+    first = await start(narrow, child(1, 0))
     assert waiting(narrow) == 1
     if gives_way:
         reservation = narrow.succeed(holder.held.id, top(5), instead_of=reservation)
@@ -429,59 +332,30 @@ async def test_a_reservation_that_is_given_up_leaves_its_turn_to_the_line(
     assert first.is_holding
     if gives_way:
         narrow.abandon(reservation)
-    await end(first)
-    await end(holder)
-    assert is_quiet(narrow)
 
 
 async def test_a_turn_that_settles_in_vain_leaves_its_place_to_the_line(
-    narrow: Admission, nursery: trio.Nursery, autojump_clock: MockClock
+    narrow: Admission, start: Holders, autojump_clock: MockClock
 ) -> None:
-    holder = await start(nursery, narrow, top(5, in_lane=9))
-    settling = await start(nursery, narrow, child(2, 0, in_lane=9))
-    first = await start(nursery, narrow, child(1, 0))
+    await start(narrow, top(5, in_lane=9))
+    settling = await start(narrow, child(2, 0, in_lane=9))
+    first = await start(narrow, child(1, 0))
     assert waiting(narrow) == 1
     await settling.wait_over()
     await wait_all_tasks_blocked()
 
     assert (settling.refusal, first.is_holding) == (AdmissionReason.LANE_BUSY, True)
     assert first.admitted_at == pytest.approx(SETTLE_SECONDS)
-    await end(first)
-    await end(holder)
-    assert is_quiet(narrow)
-
-
-async def test_a_turn_that_cannot_share_its_lane_leaves_its_place_to_the_line(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    workflow = WorkflowLimits(turns=2, hold_seconds=60)
-    admission = Admission(Limits(turns=2, overlap=Overlap.SHARE, workflow=workflow))
-    holders = [await start(nursery, admission, top(5, in_lane=9))]
-    settling = await start(nursery, admission, child(2, 0, in_lane=9))
-    first = await start(nursery, admission, child(1, 0))
-    holders.append(await start(nursery, admission, ask()))
-    assert waiting(admission) == 1
-    await settling.wait_over()
-    await first.wait_over()
-
-    assert settling.refusal is first.refusal is AdmissionReason.TURNS_AT_CAPACITY
-    assert first.refused_at == pytest.approx(SETTLE_SECONDS)
-    for holder in holders:
-        await end(holder)
-    assert is_quiet(admission)
 
 
 async def test_a_turn_that_is_cancelled_while_it_settles_leaves_its_place_to_the_line(
-    narrow: Admission, nursery: trio.Nursery
+    narrow: Admission, start: Holders
 ) -> None:
-    holder = await start(nursery, narrow, top(5, in_lane=9))
-    settling = await start(nursery, narrow, child(2, 0, in_lane=9))
-    first = await start(nursery, narrow, child(1, 0))
+    await start(narrow, top(5, in_lane=9))
+    settling = await start(narrow, child(2, 0, in_lane=9))
+    first = await start(narrow, child(1, 0))
     settling.cancel()
     await settling.wait_over()
     await wait_all_tasks_blocked()
 
     assert first.is_holding
-    await end(first)
-    await end(holder)
-    assert is_quiet(narrow)

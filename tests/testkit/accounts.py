@@ -24,7 +24,7 @@ class FakeCredential:
     fingerprint: str = ""
     version: str = ""
     renewed: str | None = None
-    """The token that a renewal brings; None refuses it."""
+    """The token that a renewal returns; None refuses it."""
     will: deque[CredentialFailure] = field(default_factory=deque)
     renewals: int = 0
 

@@ -37,7 +37,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def opener() -> Opener:
-    """For accounts whose tokens nobody refreshes."""
+    """Return an opener for accounts whose tokens are not refreshed."""
 
     async def post(url: str, body: Mapping[str, str]) -> tuple[int, bytes]:
         raise AssertionError(f"a token is refreshed at {url}")

@@ -1,4 +1,4 @@
-"""Not as root: a folder of somebody's, and this process as that somebody for a while."""
+"""Run as an ordinary user for a while, in a folder that this user may use."""
 
 import os
 import tempfile

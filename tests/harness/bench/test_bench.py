@@ -14,7 +14,7 @@ from rich.table import Table
 from harness.bench.decisions import BUSY, Cost, full_ledger, top
 from harness.bench.decisions import table as table_of_costs
 from harness.bench.load import body_of, frame
-from harness.bench.memory import Found
+from harness.bench.memory import MemoryFigure
 from harness.bench.memory import table as table_of_memory
 from harness.bench.profile import part_of
 from harness.bench.report import Incomparable, Sample, compared, document, summary, table
@@ -136,7 +136,7 @@ def test_the_cost_of_a_decision_is_shown_in_microseconds() -> None:
 
 
 def test_memory_is_shown_with_and_without_what_the_clients_sent() -> None:
-    text = shown(table_of_memory([Found("transcripts", 128, 149.4, 37.0)]))
+    text = shown(table_of_memory([MemoryFigure("transcripts", 128, 149.4, 37.0)]))
 
     assert "149" in text
     assert "112" in text

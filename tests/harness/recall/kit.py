@@ -7,25 +7,32 @@ from typing import Any
 from harness.recall.budget import REASON, expected
 from harness.recall.evidence import (
     LANE_BYTES,
-    Evidence,
     FanOutEvidence,
     FanOutSample,
     Moment,
+    RunEvidence,
     WaveSample,
 )
 from harness.recall.faults import (
     UNTIL_CUT,
     End,
     Fault,
+    RecallTransport,
     Step,
-    Transport,
     ends_allowed,
     statuses_allowed,
 )
-from harness.recall.line import Refused
-from harness.recall.plan import WORKERS, Exchange, FanOut, Pace, Plan, Planned, make_plan
-from harness.recall.probe import Lanes, Memory, Status, Turns, WebSockets, Workflows
-from harness.recall.watch import Seen
+from harness.recall.line import LineRefused
+from harness.recall.plan import WORKERS, FanOut, Pace, Plan, Planned, ScriptedExchange, make_plan
+from harness.recall.probe import (
+    LaneFigures,
+    MemoryFigures,
+    Status,
+    TurnFigures,
+    WebSocketFigures,
+    WorkflowFigures,
+)
+from harness.recall.watch import SeenAnswer
 
 AT_ONCE = Pace(tool_seconds=(0, 0), fault_seconds=(0, 0))
 
@@ -33,7 +40,7 @@ AT_ONCE = Pace(tool_seconds=(0, 0), fault_seconds=(0, 0))
 def small_plan(
     *,
     seed: int = 1,
-    transport: Transport = Transport.HTTP,
+    transport: RecallTransport = RecallTransport.HTTP,
     sessions: int = 2,
     rounds: int = 1,
     **other: Any,
@@ -59,7 +66,7 @@ def status(
         service="turnlane",
         version="0",
         pid=1,
-        lanes=Lanes(
+        lanes=LaneFigures(
             active=active,
             peak=peak,
             peak_retained_bytes=LANE_BYTES * peak,
@@ -68,22 +75,24 @@ def status(
             retained_bytes=LANE_BYTES * active,
             limit=64,
         ),
-        turns=Turns(active=active, peak=peak, admitted=admitted, refused=0, limit=256),
-        websockets=WebSockets(active=0, limit=256),
-        memory=Memory(held_bytes=held, limit_bytes=2**28),
-        workflows=Workflows(tracked=tracked, active=busy, refused=refused_of_roots, limit=512),
+        turns=TurnFigures(active=active, peak=peak, admitted=admitted, refused=0, limit=256),
+        websockets=WebSocketFigures(active=0, limit=256),
+        memory=MemoryFigures(held_bytes=held, limit_bytes=2**28),
+        workflows=WorkflowFigures(
+            tracked=tracked, active=busy, refused=refused_of_roots, limit=512
+        ),
         refusals={reason: count for reason, count in refusals.items() if count},
     )
 
 
-def sound(plan: Plan, **changed: Any) -> Evidence:
+def sound(plan: Plan, **changed: Any) -> RunEvidence:
     """The evidence of a run without a flaw."""
     sessions = len(plan.waves)
     rounds = len(plan.waves[0].turns)
     refused = len(plan.beyond)
     planned = [*plan.exchanges(), *fanned(plan)]
     told_to_wait = plan.fan_out.refusals if plan.fan_out else 0
-    evidence = Evidence(
+    evidence = RunEvidence(
         plan=plan,
         own_child=True,
         before=status(),
@@ -128,7 +137,7 @@ def fanned(plan: Plan, *, refused: bool = False) -> Iterator[Planned]:
             for step in Step:
                 again = session in late and step is Step.CALLS
                 if again or not refused:
-                    exchange = Exchange(
+                    exchange = ScriptedExchange(
                         thread_id=session.thread_id,
                         turn=turn.number,
                         step=step,
@@ -137,31 +146,31 @@ def fanned(plan: Plan, *, refused: bool = False) -> Iterator[Planned]:
                     yield Planned(session=session, turn=turn, exchange=exchange, fault=None)
 
 
-def seen_busy(planned: Planned, transport: Transport) -> Seen:
+def seen_busy(planned: Planned, transport: RecallTransport) -> SeenAnswer:
     """What a child sees for which its root has no turn left."""
-    told = Refused(
-        status=429 if transport is Transport.WS else 503,
+    told = LineRefused(
+        status=429 if transport is RecallTransport.WS else 503,
         code="queue_capacity_exceeded",
         headers={"retry-after": "5", "x-turnlane-refusal": REASON},
     )
     return replace(seen_refused(planned), refused=told)
 
 
-def seen_as_planned(planned: Planned, transport: Transport) -> Seen:
+def seen_as_planned(planned: Planned, transport: RecallTransport) -> SeenAnswer:
     (end,) = ends_allowed(planned.fault, transport)
     ids = tuple(call.call_id for call in planned.turn.calls)
     complete = end is End.COMPLETED and planned.exchange.step == "calls"
     refused = None
     if end is End.REFUSED:
         told = statuses_allowed(planned.fault)[0]
-        refused = Refused(status=told, code="x", headers={"retry-after": "2"})
+        refused = LineRefused(status=told, code="x", headers={"retry-after": "2"})
     terminals = {
         End.COMPLETED: ("response.completed",),
         End.INCOMPLETE: ("response.incomplete",),
         End.FAILED: ("response.failed",),
         End.REFUSED: ("error",),
     }
-    return Seen(
+    return SeenAnswer(
         session=planned.session.name,
         exchange=planned.exchange,
         end=end,
@@ -173,17 +182,17 @@ def seen_as_planned(planned: Planned, transport: Transport) -> Seen:
     )
 
 
-def seen_refused(planned: Planned, **headers: str) -> Seen:
+def seen_refused(planned: Planned, **headers: str) -> SeenAnswer:
     """What a session sees for which there is no lane."""
     told = headers or {"retry-after": "2", "x-turnlane-refusal": "lanes_at_capacity"}
-    return Seen(
+    return SeenAnswer(
         session=planned.session.name,
         exchange=planned.exchange,
         end=End.REFUSED,
         call_ids=(),
         terminals=("error",),
         problems=(),
-        refused=Refused(status=503, code="server_busy", headers=told),
+        refused=LineRefused(status=503, code="server_busy", headers=told),
         seconds=0.01,
     )
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.recall.audit import Arrival, read_request
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.plan import Planned
+from harness.recall.requests import body, headers, turn_metadata
 from harness.recall.script import expected_input
-from harness.recall.wire import body, headers, turn_metadata
 from tests.harness.recall.kit import small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=10, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=10, rounds=2)
 OTHER = PLAN.waves[1]
 
 
@@ -59,7 +59,7 @@ INPUT = expected_input(FIRST.session, FIRST.exchange)
         ({"input": INPUT[:1]}, "the input has 1 items, 2 expected"),
         ({"input": INPUT[::-1]}, "input differs at item 0: message expected, message seen"),
         ({"input": ["text", INPUT[1]]}, "input differs at item 0: message expected, str seen"),
-        ({"input": "text"}, "the input is no list"),
+        ({"input": "text"}, "the input is not a list"),
         ({"more": OTHER.secret}, "a secret of another session crossed upstream"),
         ({"up": {"x": OTHER.secret}}, "a secret of another session crossed upstream"),
         ({"up": {"session-id": "x"}}, "session-id was changed"),
@@ -82,7 +82,7 @@ def test_what_arrives_changed_is_named(changed: Any, problem: str) -> None:
         ({"x-codex-turn-metadata": turn_metadata(FIRST.session, None)}, "names no turn"),
     ],
 )
-def test_what_is_nobodys_is_said_to_be(up: Any, says: str) -> None:
+def test_a_request_of_no_session_is_named(up: Any, says: str) -> None:
     arrival = arrive(FIRST, up=up)
 
     assert isinstance(arrival, str)

@@ -6,17 +6,16 @@ from dataclasses import replace
 import pytest
 
 from harness.recall.budget import family_of
-from harness.recall.evidence import Evidence, FanOutSample, Moment
-from harness.recall.faults import End, Step, Transport
+from harness.recall.evidence import CheckVerdict, FanOutSample, Moment, RunEvidence
+from harness.recall.faults import End, RecallTransport, Step
 from harness.recall.judge import judge
-from harness.recall.line import Refused
+from harness.recall.line import LineRefused
 from harness.recall.plan import FanOut
 from harness.recall.probe import Unreadable
-from harness.recall.verdict import Verdict
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 from tests.harness.recall.kit import small_plan, sound, status
 
-PLAN = small_plan(transport=Transport.WS, fan_out=True)
+PLAN = small_plan(transport=RecallTransport.WS, fan_out=True)
 
 CHILDREN = "of 12 children at once 7 run, 5 are refused"
 OWN_TURN = "the conversation's own turn is admitted at once"
@@ -35,16 +34,16 @@ def family() -> FanOut:
     return PLAN.fan_out
 
 
-def verdicts(evidence: Evidence) -> dict[str, Verdict]:
+def verdicts(evidence: RunEvidence) -> dict[str, CheckVerdict]:
     return {check.says: check.verdict for check in judge(evidence)}
 
 
-def failed(evidence: Evidence) -> set[str]:
-    return {says for says, verdict in verdicts(evidence).items() if verdict is Verdict.FAIL}
+def failed(evidence: RunEvidence) -> set[str]:
+    return {says for says, verdict in verdicts(evidence).items() if verdict is CheckVerdict.FAIL}
 
 
-@pytest.mark.parametrize("transport", Transport)
-def test_a_fan_out_without_a_flaw(transport: Transport) -> None:
+@pytest.mark.parametrize("transport", RecallTransport)
+def test_a_fan_out_without_a_flaw(transport: RecallTransport) -> None:
     assert failed(sound(small_plan(transport=transport, fan_out=True))) == set()
 
 
@@ -53,7 +52,7 @@ def test_a_run_without_a_fan_out_has_no_such_check() -> None:
     assert family_of(small_plan()) == {}
 
 
-def at(moment: Moment, change: Callable[[FanOutSample], FanOutSample | None]) -> Evidence:
+def at(moment: Moment, change: Callable[[FanOutSample], FanOutSample | None]) -> RunEvidence:
     """A sound run, but for one moment of its fan-out."""
     evidence = sound(PLAN)
     assert evidence.fan_out is not None
@@ -121,7 +120,9 @@ def test_a_status_that_could_not_be_read_before() -> None:
     assert failed(replace(evidence, fan_out=found)) == {ONE_BUDGET}
 
 
-def amend(change: Callable[[Seen], Seen], fits: Callable[[Seen], bool]) -> Evidence:
+def amend(
+    change: Callable[[SeenAnswer], SeenAnswer], fits: Callable[[SeenAnswer], bool]
+) -> RunEvidence:
     """A sound run, but for the first request that fits."""
     evidence = sound(PLAN)
     first = next(seen for seen in evidence.seen if fits(seen))
@@ -129,9 +130,9 @@ def amend(change: Callable[[Seen], Seen], fits: Callable[[Seen], bool]) -> Evide
     return replace(evidence, seen=seen)
 
 
-def told(status: int, code: str, **headers: str) -> Callable[[Seen], Seen]:
+def told(status: int, code: str, **headers: str) -> Callable[[SeenAnswer], SeenAnswer]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda seen: replace(seen, refused=Refused(status=status, code=code, headers=named))
+    return lambda seen: replace(seen, refused=LineRefused(status=status, code=code, headers=named))
 
 
 BUSY = {"x_turnlane_refusal": "workflow_concurrency_exhausted"}
@@ -147,11 +148,13 @@ BUSY = {"x_turnlane_refusal": "workflow_concurrency_exhausted"}
         told(429, "queue_capacity_exceeded", **BUSY),
     ],
 )
-def test_a_refusal_that_codex_would_not_wait_out(change: Callable[[Seen], Seen]) -> None:
+def test_a_refusal_that_codex_would_not_wait_out(
+    change: Callable[[SeenAnswer], SeenAnswer],
+) -> None:
     assert failed(amend(change, lambda seen: seen.refused_here)) == {WORDS}
 
 
-def of_root(seen: Seen) -> bool:
+def of_root(seen: SeenAnswer) -> bool:
     return seen.exchange.thread_id == family().root.thread_id
 
 
@@ -190,5 +193,5 @@ def test_with_others_about_what_status_says_of_roots_is_not_judged() -> None:
         before=status(active=1),
     )
 
-    assert verdicts(crowded)[ONE_BUDGET] is Verdict.NOT_JUDGED
-    assert verdicts(crowded)[ENDED] is Verdict.PASS
+    assert verdicts(crowded)[ONE_BUDGET] is CheckVerdict.NOT_JUDGED
+    assert verdicts(crowded)[ENDED] is CheckVerdict.PASS

@@ -1,13 +1,13 @@
-"""Everybody of a fan-out stops where he is until he is told to go on, or until it is over."""
+"""Every member of a fan-out pauses until it is told to go on, or until the fan-out ends."""
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from harness.recall.family import At, Family
+from harness.recall.family import At, FanOutFamily
 
 
-async def test_who_stands_goes_on_when_he_is_told_and_no_one_else(nursery: trio.Nursery) -> None:
-    family = Family()
+async def test_a_member_goes_on_when_it_alone_is_told_to(nursery: trio.Nursery) -> None:
+    family = FanOutFamily()
     gone: dict[str, bool] = {}
 
     async def stand(member: str) -> None:
@@ -27,8 +27,8 @@ async def test_who_stands_goes_on_when_he_is_told_and_no_one_else(nursery: trio.
     assert gone == {"a": True, "b": False}
 
 
-async def test_it_is_settled_when_nobody_is_on_the_way(nursery: trio.Nursery) -> None:
-    family = Family()
+async def test_a_family_is_settled_when_no_member_is_going(nursery: trio.Nursery) -> None:
+    family = FanOutFamily()
     settled = trio.Event()
     family.move("a", At.GOING)
     family.move("b", At.GOING)
@@ -49,8 +49,8 @@ async def test_it_is_settled_when_nobody_is_on_the_way(nursery: trio.Nursery) ->
     assert (family.members(At.SERVED), family.members(At.LOST)) == (["a"], ["b"])
 
 
-async def test_once_it_is_over_nobody_stops() -> None:
-    family = Family()
+async def test_no_member_pauses_once_the_fan_out_has_ended() -> None:
+    family = FanOutFamily()
     family.end()
 
     assert not await family.pause("a", At.REFUSED)

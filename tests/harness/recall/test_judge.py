@@ -7,17 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recall.evidence import Evidence, WaveSample
-from harness.recall.faults import End, Fault, Step, Transport
+from harness.recall.evidence import (
+    SHOWN,
+    Check,
+    CheckVerdict,
+    RunEvidence,
+    WaveSample,
+    clean,
+    passed,
+)
+from harness.recall.faults import End, Fault, RecallTransport
 from harness.recall.judge import judge
-from harness.recall.line import Refused
+from harness.recall.line import LineRefused
 from harness.recall.plan import Plan
 from harness.recall.probe import Unreadable
-from harness.recall.verdict import SHOWN, Check, Verdict, clean, passed
-from harness.recall.watch import Seen
+from harness.recall.watch import SeenAnswer
 from tests.harness.recall.kit import planned_fault, small_plan, sound, status
 
-PLAN = small_plan(transport=Transport.WS, sessions=12, rounds=2, beyond=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=12, rounds=2, beyond=2)
 
 EVERY_TURN = "every session took every turn"
 ENDS = "every request ended as planned"
@@ -35,13 +42,13 @@ OTHERS = "as many refusals as planned"
 ZERO = "everything is zero afterwards"
 
 
-def failed(evidence: Evidence) -> set[str]:
-    return {check.says for check in judge(evidence) if check.verdict is Verdict.FAIL}
+def failed(evidence: RunEvidence) -> set[str]:
+    return {check.says for check in judge(evidence) if check.verdict is CheckVerdict.FAIL}
 
 
-@given(st.integers(0, 99), st.sampled_from(Transport), st.integers(1, 6), st.integers(1, 3))
+@given(st.integers(0, 99), st.sampled_from(RecallTransport), st.integers(1, 6), st.integers(1, 3))
 def test_a_run_without_a_flaw_passes(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     plan = small_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds)
 
@@ -49,7 +56,7 @@ def test_a_run_without_a_flaw_passes(
     assert failed(sound(PLAN)) == set()
 
 
-def amend(change: Callable[[Seen], Seen], fault: Fault | None = None) -> Evidence:
+def amend(change: Callable[[SeenAnswer], SeenAnswer], fault: Fault | None = None) -> RunEvidence:
     """A sound run, but for one request: the first with this fault, or the first of all."""
     planned = planned_fault(PLAN, fault) if fault else next(PLAN.exchanges())
     tag = planned.exchange.tag
@@ -70,13 +77,13 @@ def amend(change: Callable[[Seen], Seen], fault: Fault | None = None) -> Evidenc
         (lambda seen: replace(seen, end=End.TIMED_OUT, terminals=()), ENDS),
     ],
 )
-def test_what_a_client_saw_wrong(change: Callable[[Seen], Seen], check: str) -> None:
+def test_what_a_client_saw_wrong(change: Callable[[SeenAnswer], SeenAnswer], check: str) -> None:
     assert failed(amend(change)) == {check}
 
 
-def told(status: int | None, **headers: str) -> Callable[[Seen], Seen]:
+def told(status: int | None, **headers: str) -> Callable[[SeenAnswer], SeenAnswer]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda seen: replace(seen, refused=Refused(status=status, code="x", headers=named))
+    return lambda seen: replace(seen, refused=LineRefused(status=status, code="x", headers=named))
 
 
 @pytest.mark.parametrize(
@@ -89,12 +96,14 @@ def told(status: int | None, **headers: str) -> Callable[[Seen], Seen]:
         (told(None), {ENDS, ADVICE}),
     ],
 )
-def test_what_a_refused_client_is_told(change: Callable[[Seen], Seen], checks: set[str]) -> None:
+def test_what_a_refused_client_is_told(
+    change: Callable[[SeenAnswer], SeenAnswer], checks: set[str]
+) -> None:
     assert failed(amend(change, Fault.STATUS_429)) == checks
 
 
 def test_over_http_the_answer_of_the_upstream_is_passed_on_as_it_is() -> None:
-    plan = small_plan(transport=Transport.HTTP, sessions=12)
+    plan = small_plan(transport=RecallTransport.HTTP, sessions=12)
     tag = planned_fault(plan, Fault.STATUS_503).exchange.tag
     evidence = sound(plan)
     bare = told(503)
@@ -169,14 +178,14 @@ def test_what_is_still_held_in_the_end() -> None:
     assert failed(sound(PLAN, after=status(held=5, peak=12, refused=2))) == {ZERO}
 
 
-def beyond(change: Callable[[Seen], Seen]) -> Evidence:
+def beyond(change: Callable[[SeenAnswer], SeenAnswer]) -> RunEvidence:
     evidence = sound(PLAN)
     *others, last = evidence.seen
     return replace(evidence, seen=(*others, change(last)))
 
 
 def test_a_lane_too_many_that_is_not_refused_as_it_should() -> None:
-    def served(seen: Seen) -> Seen:
+    def served(seen: SeenAnswer) -> SeenAnswer:
         return replace(seen, refused=None, end=End.COMPLETED, terminals=("response.completed",))
 
     assert failed(beyond(served)) == {BEYOND}
@@ -184,7 +193,7 @@ def test_a_lane_too_many_that_is_not_refused_as_it_should() -> None:
     assert failed(beyond(told(429, x_turnlane_refusal="lanes_at_capacity"))) == {BEYOND}
 
 
-def test_a_lane_too_many_that_nobody_asked_for_or_that_left_something() -> None:
+def test_a_lane_too_many_that_was_not_asked_for_or_that_left_something() -> None:
     evidence = sound(PLAN)
 
     assert failed(replace(evidence, seen=evidence.seen[:-1])) == {BEYOND}
@@ -199,7 +208,7 @@ def test_a_refused_turn_that_was_sent_all_the_same() -> None:
     assert failed(sound(PLAN, sends={**sound(PLAN).sends, tag: 1})) == {NEVER}
 
 
-def test_a_refusal_that_nobody_planned() -> None:
+def test_a_refusal_that_was_not_planned() -> None:
     after = replace(status(peak=12, refused=2), refusals={"lanes_at_capacity": 2, "lane_busy": 1})
 
     assert failed(sound(PLAN, after=after)) == {OTHERS}
@@ -211,8 +220,8 @@ def test_with_others_about_peaks_are_not_judged() -> None:
     evidence = sound(PLAN, own_child=False, before=busy, after=after)
     verdicts = {check.says: check.verdict for check in judge(evidence)}
 
-    assert verdicts[PEAK] is verdicts[ZERO] is Verdict.NOT_JUDGED
-    assert verdicts[CALLS] is Verdict.PASS
+    assert verdicts[PEAK] is verdicts[ZERO] is CheckVerdict.NOT_JUDGED
+    assert verdicts[CALLS] is CheckVerdict.PASS
 
 
 def test_alone_at_a_running_proxy_its_earlier_life_is_subtracted() -> None:
@@ -230,7 +239,7 @@ def test_alone_at_a_running_proxy_its_earlier_life_is_subtracted() -> None:
     )
 
     assert failed(evidence) == set()
-    assert all(check.verdict is Verdict.PASS for check in judge(evidence))
+    assert all(check.verdict is CheckVerdict.PASS for check in judge(evidence))
 
 
 def test_a_check_names_a_few_offenders_and_counts_the_rest() -> None:
@@ -238,11 +247,7 @@ def test_a_check_names_a_few_offenders_and_counts_the_rest() -> None:
 
     assert many.detail.endswith("; and 2 more")
     assert clean("says", [], good="all of it") == Check(
-        says="says", verdict=Verdict.PASS, detail="all of it"
+        says="says", verdict=CheckVerdict.PASS, detail="all of it"
     )
     assert not passed([many])
-    assert passed([replace(many, verdict=Verdict.NOT_JUDGED)])
-
-
-def test_the_first_request_of_a_plan_makes_calls() -> None:
-    assert next(PLAN.exchanges()).exchange.step is Step.CALLS
+    assert passed([replace(many, verdict=CheckVerdict.NOT_JUDGED)])

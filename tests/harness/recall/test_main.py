@@ -15,9 +15,9 @@ from rich.console import Console
 
 from harness.recall.__main__ import main, recall
 from harness.recall.options import read_options
-from tests.harness.recall.books import Books
+from harness.wire.client import HOST
+from tests.e2e.proxy import open_proxy
 from tests.harness.recall.kit import AT_ONCE
-from tests.harness.recall.stand_in import open_stand_in
 
 
 def free_port() -> int:
@@ -41,15 +41,16 @@ async def run(line: str, environment: Mapping[str, str] = os.environ) -> tuple[i
     return code, out.getvalue(), err.getvalue()
 
 
-async def at_a_stand_in(line: str, books: Books) -> tuple[int, str, str]:
+async def at_a_target(line: str) -> tuple[int, str, str]:
+    """Run against a proxy that the harness has not started."""
     port = free_port()
-    async with open_stand_in(port, books) as address:
-        return await run(f"{line} --target http://{address.authority} --upstream-port {port}")
+    async with open_proxy(f"http://{HOST}:{port}/v1") as proxy:
+        return await run(f"{line} --target http://{HOST}:{proxy.port} --upstream-port {port}")
 
 
 async def test_a_sound_target_passes_and_the_report_is_written(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    code, out, err = await at_a_stand_in(f"--sessions 3 --rounds 1 --json {report}", Books())
+    code, out, err = await at_a_target(f"--sessions 3 --rounds 1 --json {report}")
 
     assert code == 0
     assert out.rstrip().endswith("PASS")
@@ -58,7 +59,7 @@ async def test_a_sound_target_passes_and_the_report_is_written(tmp_path: Path) -
 
 
 async def test_a_swapped_call_fails_the_run() -> None:
-    code, out, _ = await at_a_stand_in("--sessions 2 --rounds 1 --inject swap", Books())
+    code, out, _ = await at_a_target("--sessions 2 --rounds 1 --inject swap")
 
     assert code == 1
     assert "1 lost, 0 doubled, 1 foreign" in out
@@ -76,7 +77,7 @@ async def test_a_port_that_is_taken() -> None:
     assert f"port {port}" in err
 
 
-def test_nobody_at_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_that_does_not_answer_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(f"--target 127.0.0.1:1 --upstream-port {free_port()}".split())
 
     assert code == 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.line import Address
 from harness.recall.options import Inject, read_options
 
@@ -13,7 +13,7 @@ def test_the_defaults() -> None:
     options = read_options([])
 
     assert (options.sessions, options.rounds, options.seed) == (32, 10, 1)
-    assert options.transport is Transport.WS
+    assert options.transport is RecallTransport.WS
     assert (options.target, options.json, options.inject) == (None, None, None)
 
 
@@ -25,7 +25,7 @@ def test_everything_said() -> None:
     options = read_options(line.split())
 
     assert (options.sessions, options.rounds, options.seed) == (64, 3, 7)
-    assert (options.transport, options.inject) == (Transport.HTTP, Inject.SWAP)
+    assert (options.transport, options.inject) == (RecallTransport.HTTP, Inject.SWAP)
     assert options.target == Address(host="127.0.0.1", port=8765)
     assert (options.upstream_port, options.json) == (9000, Path("out.json"))
 

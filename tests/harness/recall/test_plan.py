@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recall.faults import Fault, Transport, kinds
+from harness.recall.faults import Fault, RecallTransport, kinds
 from harness.recall.plan import MOST_CALLS, Pace, make_plan
 
 SEEDS = st.integers(0, 2**32)
 SESSIONS = st.integers(1, 12)
 ROUNDS = st.integers(1, 5)
-TRANSPORTS = st.sampled_from(Transport)
+TRANSPORTS = st.sampled_from(RecallTransport)
 
 
 @given(SEEDS, TRANSPORTS, SESSIONS, ROUNDS)
 def test_the_same_seed_is_the_same_run(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     plans = [
         make_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds)
@@ -26,7 +26,7 @@ def test_the_same_seed_is_the_same_run(
 
 def test_another_seed_is_another_run() -> None:
     one, other = (
-        make_plan(seed=seed, transport=Transport.WS, sessions=2, rounds=1) for seed in (1, 2)
+        make_plan(seed=seed, transport=RecallTransport.WS, sessions=2, rounds=1) for seed in (1, 2)
     )
 
     assert one != other
@@ -34,7 +34,7 @@ def test_another_seed_is_another_run() -> None:
 
 @given(SEEDS, TRANSPORTS, SESSIONS, ROUNDS)
 def test_nothing_planted_occurs_twice(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     plan = make_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds, beyond=2)
     everybody = list(plan.sessions())
@@ -49,7 +49,7 @@ def test_nothing_planted_occurs_twice(
 
 @given(SEEDS, TRANSPORTS, SESSIONS, ROUNDS)
 def test_every_session_takes_its_rounds_at_the_pace_that_was_asked_for(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     pace = Pace(tool_seconds=(1.0, 2.0), fault_seconds=(3.0, 4.0))
     plan = make_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds, pace=pace)
@@ -66,7 +66,7 @@ def test_every_session_takes_its_rounds_at_the_pace_that_was_asked_for(
 
 @given(SEEDS, TRANSPORTS, SESSIONS, ROUNDS)
 def test_every_fault_is_met_between_two_healthy_turns(
-    seed: int, transport: Transport, sessions: int, rounds: int
+    seed: int, transport: RecallTransport, sessions: int, rounds: int
 ) -> None:
     plan = make_plan(seed=seed, transport=transport, sessions=sessions, rounds=rounds)
     met = {planned.fault for planned in plan.exchanges()} - {None}
@@ -79,7 +79,7 @@ def test_every_fault_is_met_between_two_healthy_turns(
 
 
 @given(SEEDS, TRANSPORTS)
-def test_a_fan_out_is_one_family(seed: int, transport: Transport) -> None:
+def test_a_fan_out_is_one_family(seed: int, transport: RecallTransport) -> None:
     plan = make_plan(seed=seed, transport=transport, sessions=2, rounds=1, fan_out=True)
     alone = make_plan(seed=seed, transport=transport, sessions=2, rounds=1)
     assert plan.fan_out is not None
@@ -98,7 +98,7 @@ def test_a_fan_out_is_one_family(seed: int, transport: Transport) -> None:
 
 
 def test_what_failed_is_asked_for_once_more_and_what_was_slow_is_not() -> None:
-    plan = make_plan(seed=3, transport=Transport.WS, sessions=10, rounds=1)
+    plan = make_plan(seed=3, transport=RecallTransport.WS, sessions=10, rounds=1)
     met = [planned for planned in plan.exchanges() if planned.fault]
     again = [planned for planned in plan.exchanges() if planned.exchange.attempt == 2]
 

@@ -9,7 +9,15 @@ from trio.testing import MockClock
 
 from harness.child import ROOT
 from harness.recall.line import Address
-from harness.recall.proxy import ProxyStartError, Target, child_environment, open_proxy, stop
+from harness.recall.proxy import (
+    ProxyStartError,
+    Resident,
+    Target,
+    child_environment,
+    open_proxy,
+    read_resident,
+    stop,
+)
 
 
 def test_nothing_of_the_users_settings_reaches_the_child() -> None:
@@ -46,11 +54,11 @@ async def test_a_child_that_does_not_come_up_says_why() -> None:
             pytest.fail("it cannot be ready")
 
 
-def test_a_proxy_that_is_no_child_has_no_log() -> None:
+def test_a_proxy_that_is_not_a_child_has_no_log() -> None:
     assert Target(address=Address(host="127.0.0.1", port=1)).log_tail() == ""
 
 
-async def test_who_does_not_end_is_made_to(autojump_clock: MockClock) -> None:
+async def test_a_child_that_does_not_end_is_killed(autojump_clock: MockClock) -> None:
     record: list[str] = []
 
     class Deaf:
@@ -63,3 +71,20 @@ async def test_who_does_not_end_is_made_to(autojump_clock: MockClock) -> None:
     await stop(Deaf())
 
     assert record == ["terminate", "kill"]
+
+
+def test_what_the_system_tells(tmp_path: Path) -> None:
+    told = tmp_path / "7" / "status"
+    told.parent.mkdir()
+    told.write_text("Name:\tx\nVmHWM:\t    20 kB\nVmRSS:\t    10 kB\n")
+
+    assert read_resident(7, tmp_path) == Resident(now=10 * 1024, peak=20 * 1024)
+
+
+def test_a_process_that_is_not_there_or_does_not_say(tmp_path: Path) -> None:
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "status").write_text("Name:\tx\n")
+
+    assert read_resident(7, tmp_path) is None
+    assert read_resident(8, tmp_path) is None
+    assert read_resident(None, tmp_path) is None

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from harness.recall.faults import Transport
+from harness.recall.faults import RecallTransport
 from harness.recall.judge import judge
+from harness.recall.proxy import Resident
 from harness.recall.report import document, figures, percentile, table
-from harness.recall.resident import Resident
 from tests.harness.recall.kit import small_plan, sound
 
-PLAN = small_plan(transport=Transport.WS, sessions=12, rounds=2, beyond=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=12, rounds=2, beyond=2)
 
 
 @given(st.lists(st.floats(0, 100), min_size=1), st.integers(1, 100))

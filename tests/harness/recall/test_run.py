@@ -1,26 +1,29 @@
-"""Whole runs in process: a sound proxy passes, and each defect is found out."""
+"""Whole runs in process: the proxy passes, and settings that make it unsound are found out."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import trio
 
-from harness.recall.evidence import Evidence
-from harness.recall.faults import Transport
+from harness.recall.evidence import CheckVerdict, RunEvidence
+from harness.recall.faults import RecallTransport
 from harness.recall.judge import judge
 from harness.recall.line import Address
-from harness.recall.notes import Notes
 from harness.recall.plan import Plan
 from harness.recall.probe import Probe, Status, Unreadable
 from harness.recall.proxy import Target
 from harness.recall.run import PHASES, Phase, Run, fan_out, take_through
 from harness.recall.stage import Stage
-from harness.recall.upstream import open_upstream
-from harness.recall.verdict import Check, Verdict
-from tests.harness.recall.books import PARENT, Books
+from harness.recall.upstream import open_plan
+from harness.recall.watch import Notes
+from harness.wire.client import HOST
+from harness.wire.upstream import open_upstream
+from tests.e2e.proxy import Sections, open_proxy
 from tests.harness.recall.kit import small_plan
-from tests.harness.recall.stand_in import open_stand_in
+
+NOTHING: Sections = MappingProxyType({})
 
 
 def impatient(address: Address) -> Probe:
@@ -29,23 +32,25 @@ def impatient(address: Address) -> Probe:
 
 async def run(
     plan: Plan,
-    books: Books,
+    sections: Sections = NOTHING,
     probe: Callable[[Address], Probe] = impatient,
     phases: tuple[Phase, ...] = PHASES,
     **changed: Any,
-) -> Evidence | Unreadable:
+) -> RunEvidence | Unreadable:
+    """Take a proxy with these settings through a run."""
     stage = Stage(session.thread_id for session in plan.waves)
     with trio.fail_after(20):
         async with (
-            open_upstream(plan, stage) as (upstream, port),
-            open_stand_in(port, books) as address,
+            open_plan(plan, stage) as (script, port),
+            open_proxy(f"http://{HOST}:{port}/v1", **sections) as proxy,
         ):
+            address = Address(host=HOST, port=proxy.port)
             return await take_through(
                 Run(
                     plan=plan,
                     target=Target(address=address),
                     stage=stage,
-                    memory=upstream.memory,
+                    memory=script.memory,
                     notes=Notes(),
                     probe=probe(address),
                     **changed,
@@ -54,39 +59,30 @@ async def run(
             )
 
 
-async def checks(plan: Plan, books: Books, **changed: Any) -> dict[str, Check]:
-    evidence = await run(plan, books, **changed)
-    assert isinstance(evidence, Evidence)
-    return {check.says: check for check in judge(evidence)}
+async def failed(plan: Plan, sections: Sections = NOTHING, **changed: Any) -> set[str]:
+    evidence = await run(plan, sections, **changed)
+    assert isinstance(evidence, RunEvidence)
+    return {check.says for check in judge(evidence) if check.verdict is not CheckVerdict.PASS}
 
 
-@pytest.mark.parametrize("transport", Transport)
-async def test_a_sound_proxy_passes(transport: Transport) -> None:
-    plan = small_plan(transport=transport, sessions=5, rounds=2)
-    judged = await checks(plan, Books())
+@pytest.mark.parametrize("transport", RecallTransport)
+async def test_a_sound_proxy_passes(transport: RecallTransport) -> None:
+    plan = small_plan(transport=transport, sessions=5, rounds=2, fan_out=True)
 
-    assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
-
-
-FAILS = Verdict.FAIL
+    assert await failed(plan) == set()
 
 
-async def failed(plan: Plan, books: Books, **changed: Any) -> set[str]:
-    judged = await checks(plan, books, **changed)
-    return {check.says for check in judged.values() if check.verdict is FAILS}
-
-
-@pytest.mark.parametrize("transport", Transport)
-async def test_lanes_too_many_are_refused_over_both_transports(transport: Transport) -> None:
+@pytest.mark.parametrize("transport", RecallTransport)
+async def test_a_lane_beyond_the_limit_is_refused_over_both_transports(
+    transport: RecallTransport,
+) -> None:
     plan = small_plan(transport=transport, sessions=4, rounds=2, beyond=2)
 
-    assert await failed(plan, Books(limit=4)) == set()
+    assert await failed(plan, {"lanes": {"limit": 4, "kept": 0}}) == set()
 
 
-async def test_a_lane_too_many_that_is_served() -> None:
-    plan = small_plan(sessions=4, beyond=2)
-
-    assert await failed(plan, Books(limit=64)) == {
+async def test_a_lane_beyond_the_limit_that_is_served_is_found_out() -> None:
+    assert await failed(small_plan(sessions=4, beyond=2)) == {
         "lane 5 is refused, and nothing kept for it",
         "refused turns never reach the upstream",
         "as many refusals as planned",
@@ -94,137 +90,64 @@ async def test_a_lane_too_many_that_is_served() -> None:
     }
 
 
-async def test_a_lane_that_is_not_given_back() -> None:
-    assert await failed(small_plan(sessions=3), Books(leaks=True)) == {
-        "peak is exactly 3 lanes, 96 bytes",
-        "everything is zero afterwards",
-    }
+async def test_a_proxy_that_has_no_lane_for_every_session_is_found_out() -> None:
+    found = await failed(small_plan(sessions=3), {"lanes": {"limit": 2, "kept": 0}})
 
-
-async def test_a_proxy_that_has_no_lane_for_everybody() -> None:
-    judged = await failed(small_plan(sessions=3), Books(limit=2))
-
-    assert judged >= {"every session took every turn", "every request ended as planned"}
-
-
-async def test_a_proxy_that_has_no_lane_at_all() -> None:
-    judged = await failed(small_plan(sessions=2), Books(limit=0))
-
-    assert "peak is exactly 2 lanes, 64 bytes" in judged
+    assert found >= {"every session took every turn", "every request ended as planned"}
 
 
 async def test_a_wave_that_does_not_fill_is_let_go() -> None:
-    judged = await failed(small_plan(sessions=2), Books(), wave_seconds=0)
+    found = await failed(small_plan(sessions=2), wave_seconds=0)
 
-    assert judged == {"peak is exactly 2 lanes, 64 bytes"}
-
-
-async def test_a_target_that_accounts_for_nothing() -> None:
-    plan = small_plan(sessions=2)
-    stage = Stage(session.thread_id for session in plan.waves)
-    with trio.fail_after(20):
-        async with open_upstream(plan, stage) as (upstream, port):
-            nothing = Address(host="127.0.0.1", port=port)
-            evidence = await take_through(
-                Run(
-                    plan=plan,
-                    target=Target(address=nothing),
-                    stage=stage,
-                    memory=upstream.memory,
-                    notes=Notes(),
-                    probe=Probe(nothing),
-                )
-            )
-
-    assert evidence == Unreadable("/status answers 404")
+    assert found == {"peak is exactly 2 lanes, 64 bytes"}
 
 
-class Vanishing(Probe):
-    """A /status that can be read once."""
+class Silent(Probe):
+    """A /status that can be read once, or never."""
 
-    def __init__(self, address: Address) -> None:
-        super().__init__(address, settle_seconds=0)
-        self._left = 1
+    reads = 1
 
     async def read(self) -> Status | Unreadable:
-        self._left -= 1
-        return await super().read() if self._left >= 0 else Unreadable("gone")
+        self.reads -= 1
+        return await super().read() if self.reads >= 0 else Unreadable("gone")
 
 
-async def test_a_proxy_that_stops_accounting_for_itself() -> None:
-    plan = small_plan(sessions=4, beyond=2)
-
-    assert await run(plan, Books(limit=4), probe=Vanishing) == Unreadable("gone")
+async def test_a_proxy_that_stops_accounting_for_itself_is_not_judged() -> None:
+    assert await run(small_plan(sessions=2), probe=Silent) == Unreadable("gone")
 
 
-@pytest.mark.parametrize("transport", Transport)
-async def test_a_fan_out_within_its_budget(transport: Transport) -> None:
-    plan = small_plan(transport=transport, fan_out=True)
-    judged = await checks(plan, Books())
+async def test_a_target_that_accounts_for_nothing_is_not_judged() -> None:
+    async with open_upstream() as upstream:
+        probe = Probe(Address(host=HOST, port=upstream.port))
 
-    assert {OWN_TURN, CHILDREN, BEGUN, ENDED, ONE_BUDGET, REFUSALS} <= judged.keys()
-    assert [check for check in judged.values() if check.verdict is not Verdict.PASS] == []
+        assert isinstance(await probe.read(), Unreadable)
 
 
 OWN_TURN = "the conversation's own turn is admitted at once"
 CHILDREN = "of 12 children at once 7 run, 5 are refused"
 BEGUN = "a stream that has begun frees nothing"
 ENDED = "a stream that has ended lets one in"
-ONE_BUDGET = "a whole fan-out pays from one budget"
 REFUSALS = "as many refusals as planned"
+SERVED = "its every turn is served in the end"
 
 
-async def failed_alone(plan: Plan, books: Books, **changed: Any) -> set[str]:
-    """What fails in a fan-out without any other phase, but for what the others are judged by."""
-    judged = await failed(plan, books, phases=(fan_out,), **changed)
-    return judged - {"every session took every turn", "peak is exactly 2 lanes, 64 bytes"}
+@pytest.mark.parametrize(
+    ("sections", "changed", "flaws"),
+    [
+        (
+            {"workflow": {"turns": 64}},
+            {},
+            {OWN_TURN, CHILDREN, BEGUN, ENDED, REFUSALS},
+        ),
+        ({"workflow": {"turns": 7, "kept": 0}}, {}, {OWN_TURN, BEGUN, ENDED, REFUSALS, SERVED}),
+        ({"lanes": {"limit": 3, "kept": 0}}, {}, {CHILDREN, SERVED}),
+        ({}, {"wave_seconds": 0}, {OWN_TURN, CHILDREN, BEGUN, ENDED}),
+    ],
+    ids=["nothing bounds it", "its children starve it", "its lanes run out", "it does not settle"],
+)
+async def test_a_fan_out_alone_that_goes_wrong_is_found_out(
+    sections: Sections, changed: dict[str, Any], flaws: set[str]
+) -> None:
+    plan = small_plan(fan_out=True)
 
-
-async def test_a_fan_out_that_nobody_bounds() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(turns=64, workers=64))
-
-    assert judged == {OWN_TURN, CHILDREN, BEGUN, ENDED, REFUSALS}
-
-
-@pytest.mark.parametrize("transport", Transport)
-async def test_a_conversation_that_is_starved_by_its_children(transport: Transport) -> None:
-    plan = small_plan(transport=transport, fan_out=True)
-    judged = await failed_alone(plan, Books(turns=7))
-
-    assert judged == {
-        OWN_TURN,
-        BEGUN,
-        ENDED,
-        REFUSALS,
-        "its every turn is served in the end",
-    }
-
-
-async def test_turns_that_are_given_back_with_their_first_event() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(headers_free=True))
-
-    assert judged >= {CHILDREN, BEGUN}
-
-
-async def test_a_grandchild_that_has_a_budget_of_its_own() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(roots_by=PARENT))
-
-    assert judged == {BEGUN, ENDED, ONE_BUDGET, REFUSALS}
-
-
-async def test_a_fan_out_whose_lanes_run_out_is_let_go() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(limit=3))
-
-    assert judged >= {CHILDREN, "its refusals are such as Codex waits out"}
-
-
-async def test_a_fan_out_that_comes_to_nothing() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(limit=0))
-
-    assert judged >= {OWN_TURN, CHILDREN, "its every turn is served in the end"}
-
-
-async def test_a_fan_out_that_does_not_settle_in_time() -> None:
-    judged = await failed_alone(small_plan(fan_out=True), Books(), wave_seconds=0)
-
-    assert judged >= {OWN_TURN, CHILDREN, BEGUN, ENDED}
+    assert await failed(plan, sections, phases=(fan_out,), **changed) >= flaws

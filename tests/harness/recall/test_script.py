@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.recall.calls import Call, CallKind, call_item, output_item
-from harness.recall.faults import Fault, Step, Transport
+from harness.recall.faults import Fault, RecallTransport, Step
 from harness.recall.http_line import EventReader
-from harness.recall.plan import Exchange, Planned
+from harness.recall.plan import Planned, ScriptedExchange
+from harness.recall.requests import instructions
 from harness.recall.script import (
     SLOW_DELTA_BYTES,
     SLOW_DELTAS,
@@ -23,10 +24,9 @@ from harness.recall.script import (
     sse,
     steering,
 )
-from harness.recall.wire import instructions
 from tests.harness.recall.kit import planned_fault, small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=10, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=10, rounds=2)
 EXCHANGES = st.sampled_from(list(PLAN.exchanges()))
 
 
@@ -62,7 +62,9 @@ def test_an_input_is_all_that_was_said_before_and_what_is_new(planned: Planned) 
         earlier = session.turns[exchange.turn - 1]
         before = expected_input(
             session,
-            Exchange(thread_id=session.thread_id, turn=earlier.number, step=Step.RECALL, attempt=2),
+            ScriptedExchange(
+                thread_id=session.thread_id, turn=earlier.number, step=Step.RECALL, attempt=2
+            ),
         )
         new = asked(session, planned.turn, Step.CALLS)
         steered = [partial_item(session, planned.turn), steering(session, planned.turn)]
@@ -78,7 +80,7 @@ def test_an_interrupted_turn_goes_on_from_what_was_completed() -> None:
     planned = planned_fault(PLAN, Fault.INTERRUPT)
     session, turn = planned.session, planned.turn
     first = expected_input(session, planned.exchange)
-    again = Exchange(
+    again = ScriptedExchange(
         thread_id=session.thread_id, turn=turn.number, step=planned.exchange.step, attempt=2
     )
 
@@ -91,7 +93,7 @@ def test_an_interrupted_turn_goes_on_from_what_was_completed() -> None:
 
 def test_an_exchange_beyond_the_plan_has_no_input() -> None:
     session = PLAN.waves[0]
-    beyond = Exchange(thread_id=session.thread_id, turn=99, step=Step.CALLS)
+    beyond = ScriptedExchange(thread_id=session.thread_id, turn=99, step=Step.CALLS)
 
     with pytest.raises(ValueError, match="no such exchange"):
         expected_input(session, beyond)

@@ -1,4 +1,4 @@
-"""A wave stands still until everybody is there and somebody lets it go."""
+"""A wave is held until every session has arrived and the conductor lets it go."""
 
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from harness.recall.stage import Stage
 
 
-async def test_nobody_passes_before_the_wave_is_let_go(nursery: trio.Nursery) -> None:
+async def test_no_session_passes_before_the_wave_is_let_go(nursery: trio.Nursery) -> None:
     stage = Stage(["a", "b"])
     passed: list[str] = []
 
@@ -27,7 +27,7 @@ async def test_nobody_passes_before_the_wave_is_let_go(nursery: trio.Nursery) ->
     assert stage.arrived(0) == 2
 
 
-async def test_a_wave_is_not_full_while_somebody_is_missing(
+async def test_a_wave_is_not_full_while_a_session_is_missing(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     stage = Stage(["a", "b"])
@@ -40,7 +40,7 @@ async def test_a_wave_is_not_full_while_somebody_is_missing(
     assert waiting.cancelled_caught
 
 
-async def test_who_leaves_is_not_waited_for(nursery: trio.Nursery) -> None:
+async def test_a_session_that_leaves_is_not_waited_for(nursery: trio.Nursery) -> None:
     stage = Stage(["a", "b"])
     nursery.start_soon(stage.wait_opened, 0, "a")
     await wait_all_tasks_blocked()
@@ -51,7 +51,9 @@ async def test_who_leaves_is_not_waited_for(nursery: trio.Nursery) -> None:
     assert stage.members == 1
 
 
-async def test_one_who_arrives_twice_counts_once_and_late_ones_pass(nursery: trio.Nursery) -> None:
+async def test_a_session_that_arrives_twice_counts_once_and_late_ones_pass(
+    nursery: trio.Nursery,
+) -> None:
     stage = Stage(["a"])
     nursery.start_soon(stage.wait_opened, 3, "a")
     nursery.start_soon(stage.wait_opened, 3, "a")

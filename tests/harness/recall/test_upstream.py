@@ -6,29 +6,28 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import h11
 import msgspec
 import pytest
 import trio
 import trio.testing
 
-from harness.recall.client import get, open_stream
 from harness.recall.faults import Fault
 from harness.recall.plan import Planned
+from harness.recall.requests import body, headers
 from harness.recall.script import expected_input
 from harness.recall.stage import Stage
-from harness.recall.upstream import Upstream, open_upstream
-from harness.recall.wire import body, headers
+from harness.recall.upstream import PlanScript, open_plan
+from harness.wire.client import HOST, fetch, request
 from tests.harness.recall.kit import planned_fault, small_plan
 
 PLAN = small_plan(sessions=12)
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[Upstream, int]]:
+async def listening() -> AsyncIterator[tuple[PlanScript, int]]:
     stage = Stage(session.thread_id for session in PLAN.waves)
     with trio.fail_after(5):
-        async with open_upstream(PLAN, stage) as (upstream, port):
+        async with open_plan(PLAN, stage) as (upstream, port):
             yield upstream, port
 
 
@@ -44,7 +43,7 @@ class Awaited(Counter[str]):
         self.some.set()
 
 
-def awaited(upstream: Upstream) -> tuple[Awaited, Awaited]:
+def awaited(upstream: PlanScript) -> tuple[Awaited, Awaited]:
     """The sends and the cuts of an upstream."""
     sends, cuts = Awaited(), Awaited()
     upstream.memory.sends, upstream.memory.cuts = sends, cuts
@@ -52,14 +51,10 @@ def awaited(upstream: Upstream) -> tuple[Awaited, Awaited]:
 
 
 def post(planned: Planned) -> bytes:
-    """The bytes of a whole request."""
+    """Return the bytes of a whole request."""
     session, exchange = planned.session, planned.exchange
     data = msgspec.json.encode(body(session, exchange, expected_input(session, exchange)))
-    fields = [("host", "up"), *headers(session, exchange), ("content-length", str(len(data)))]
-    http = h11.Connection(h11.CLIENT)
-    request = h11.Request(method="POST", target="/v1/responses?q=1", headers=fields)
-    sent = [http.send(request), http.send(h11.Data(data=data)), http.send(h11.EndOfMessage())]
-    return b"".join(part or b"" for part in sent)
+    return request("POST", "/v1/responses?q=1", headers(session, exchange), data)
 
 
 async def read_until(stream: trio.abc.ReceiveStream, end: bytes) -> bytes:
@@ -76,16 +71,16 @@ LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 async def test_models_are_there_and_anything_else_is_noted() -> None:
     async with listening() as (upstream, port):
-        models = await get("127.0.0.1", port, "/v1/models?client_version=1")
-        other = await get("127.0.0.1", port, "/v1/files")
+        models = await fetch(port, "GET", "/v1/models?client_version=1")
+        other = await fetch(port, "GET", "/v1/files")
 
-    assert models == (200, b'{"models":[]}')
-    assert other[0] == 404
+    assert (models.status, models.body) == (200, b'{"models":[]}')
+    assert other.status == 404
     assert upstream.memory.problems == ["unexpected GET /v1/files"]
 
 
-async def test_a_request_of_nobody_is_noted() -> None:
-    async with listening() as (upstream, port), await open_stream("127.0.0.1", port) as stream:
+async def test_a_request_of_no_session_is_noted() -> None:
+    async with listening() as (upstream, port), await trio.open_tcp_stream(HOST, port) as stream:
         await stream.send_all(b"POST /v1/responses HTTP/1.1\r\nhost: up\r\n\r\n")
         answer = await read_until(stream, b"not scripted")
 
@@ -94,7 +89,7 @@ async def test_a_request_of_nobody_is_noted() -> None:
 
 
 async def test_requests_follow_each_other_on_one_connection() -> None:
-    async with listening() as (upstream, port), await open_stream("127.0.0.1", port) as stream:
+    async with listening() as (upstream, port), await trio.open_tcp_stream(HOST, port) as stream:
         for _ in range(2):
             await stream.send_all(post(HEALTHY))
             assert DONE in await read_until(stream, LAST_CHUNK)
@@ -105,7 +100,7 @@ async def test_requests_follow_each_other_on_one_connection() -> None:
 
 async def test_a_request_that_is_early_is_served_in_its_turn() -> None:
     held = next(p for p in PLAN.exchanges() if p.turn.held)
-    async with listening() as (upstream, port), await open_stream("127.0.0.1", port) as stream:
+    async with listening() as (upstream, port), await trio.open_tcp_stream(HOST, port) as stream:
         sends, _ = awaited(upstream)
         await stream.send_all(post(held))
         await sends.some.wait()
@@ -120,8 +115,8 @@ async def test_a_request_that_is_early_is_served_in_its_turn() -> None:
 
 
 async def test_a_connection_that_is_to_be_closed_is() -> None:
-    closing = post(HEALTHY).replace(b"host: up", b"host: up\r\nconnection: close")
-    async with listening() as (_, port), await open_stream("127.0.0.1", port) as stream:
+    closing = post(HEALTHY).replace(b"host: 127.0.0.1", b"host: 127.0.0.1\r\nconnection: close")
+    async with listening() as (_, port), await trio.open_tcp_stream(HOST, port) as stream:
         await stream.send_all(closing)
         await read_until(stream, LAST_CHUNK)
 
@@ -130,7 +125,7 @@ async def test_a_connection_that_is_to_be_closed_is() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/resp", b"nonsense\r\n\r\n"])
 async def test_a_peer_that_goes_away_or_makes_no_sense_is_let_go(sent: bytes) -> None:
-    async with listening() as (upstream, port), await open_stream("127.0.0.1", port) as stream:
+    async with listening() as (upstream, port), await trio.open_tcp_stream(HOST, port) as stream:
         if sent:
             await stream.send_all(sent)
         await stream.send_eof()
@@ -140,11 +135,11 @@ async def test_a_peer_that_goes_away_or_makes_no_sense_is_let_go(sent: bytes) ->
 
 
 @pytest.mark.parametrize("fault", [Fault.HANG_UP_WAITING, Fault.HANG_UP_STREAMING])
-async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
+async def test_a_client_that_leaves_is_seen_to_have_left(fault: Fault) -> None:
     left = planned_fault(PLAN, fault)
     async with listening() as (upstream, port):
         _, cuts = awaited(upstream)
-        async with await open_stream("127.0.0.1", port) as stream:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
             await stream.send_all(post(left))
             if fault is Fault.HANG_UP_STREAMING:
                 await read_until(stream, b"delta")
@@ -153,11 +148,11 @@ async def test_who_leaves_is_seen_to_have_left(fault: Fault) -> None:
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
 
-async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
+async def test_a_client_that_resets_its_connection_is_seen_to_have_left() -> None:
     left = planned_fault(PLAN, Fault.HANG_UP_WAITING)
     async with listening() as (upstream, port):
         sends, cuts = awaited(upstream)
-        async with await open_stream("127.0.0.1", port) as stream:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             await stream.send_all(post(left))
             await sends.some.wait()
@@ -166,11 +161,11 @@ async def test_who_resets_the_connection_is_seen_to_have_left() -> None:
     assert upstream.memory.cuts == {left.exchange.tag: 1}
 
 
-async def test_who_leaves_while_it_is_written_to_is_seen_to_have_left() -> None:
+async def test_a_client_that_leaves_while_it_is_written_to_is_seen_to_have_left() -> None:
     slow = planned_fault(PLAN, Fault.SLOW_READER)
     async with listening() as (upstream, port):
         _, cuts = awaited(upstream)
-        async with await open_stream("127.0.0.1", port) as stream:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
             await stream.send_all(post(slow))
             await read_until(stream, b"delta")
         await cuts.some.wait()

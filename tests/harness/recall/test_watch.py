@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.recall.faults import End, Transport
-from harness.recall.line import Closed, Event, Message, Refused
+from harness.recall.faults import End, RecallTransport
+from harness.recall.line import LineClosed, LineMessage, LineRefused, StreamEvent
 from harness.recall.plan import Planned
 from harness.recall.script import events
-from harness.recall.watch import Seen, Watch
+from harness.recall.watch import SeenAnswer, Watch
 from tests.harness.recall.kit import small_plan
 
-PLAN = small_plan(transport=Transport.WS, sessions=3, rounds=2)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=3, rounds=2)
 FIRST = next(PLAN.exchanges())
 SAID = events(PLAN, FIRST.session, FIRST.exchange)
 
 
-def watched(*messages: Message, planned: Planned = FIRST) -> tuple[Seen, End | None]:
+def watched(*messages: LineMessage, planned: Planned = FIRST) -> tuple[SeenAnswer, End | None]:
     watch = Watch(planned.session, planned.exchange)
     for message in messages:
         watch.note(message)
@@ -26,14 +26,14 @@ def watched(*messages: Message, planned: Planned = FIRST) -> tuple[Seen, End | N
     return watch.seen(end or End.CUT, 0.5), end
 
 
-def event(fields: dict[str, Any], data: bytes = b"") -> Event:
-    return Event(fields, data)
+def event(fields: dict[str, Any], data: bytes = b"") -> StreamEvent:
+    return StreamEvent(fields, data)
 
 
 @given(st.sampled_from([p for p in PLAN.exchanges() if p.fault is None]))
 def test_a_sound_answer(planned: Planned) -> None:
     said = map(event, events(PLAN, planned.session, planned.exchange))
-    seen, end = watched(*said, Closed(clean=True), planned=planned)
+    seen, end = watched(*said, LineClosed(clean=True), planned=planned)
     calls = planned.turn.calls if planned.exchange.step == "calls" else ()
 
     assert end is End.COMPLETED
@@ -68,31 +68,31 @@ def test_an_interrupted_response_ends_with_the_proxys_own_word() -> None:
     assert (end, seen.terminals, seen.problems) == (End.INCOMPLETE, ("response.incomplete",), ())
 
 
-def test_an_incomplete_response_that_nobody_interrupted() -> None:
+def test_an_incomplete_response_that_was_not_interrupted() -> None:
     seen, _ = watched(event({"type": "response.incomplete", "response": {}}))
 
-    assert seen.problems == ("an incomplete response that nobody interrupted",)
+    assert seen.problems == ("an incomplete response that was not interrupted",)
 
 
 @pytest.mark.parametrize(
     ("messages", "end"),
     [
         ([], None),
-        ([Closed(clean=False)], None),
-        ([Refused(status=503, code="server_busy")], End.REFUSED),
+        ([LineClosed(clean=False)], None),
+        ([LineRefused(status=503, code="server_busy")], End.REFUSED),
         ([event({"type": "response.failed"})], End.FAILED),
     ],
 )
-def test_how_a_request_ends(messages: list[Message], end: End | None) -> None:
+def test_how_a_request_ends(messages: list[LineMessage], end: End | None) -> None:
     assert watched(*messages)[1] is end
 
 
 def test_nothing_may_follow_the_terminal_event() -> None:
     late = event(SAID[-1])
-    seen, _ = watched(*map(event, SAID), late, Closed(clean=False))
+    seen, _ = watched(*map(event, SAID), late, LineClosed(clean=False))
 
-    assert "response.completed behind the terminal event" in seen.problems
-    assert "the stream was cut behind its terminal event" in seen.problems
+    assert "response.completed after the terminal event" in seen.problems
+    assert "the stream was cut after its terminal event" in seen.problems
     assert seen.terminals == ("response.completed", "response.completed")
 
 

@@ -4,27 +4,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 import trio
-from trio.testing import memory_stream_pair
-from wsproto.events import (
-    BytesMessage,
-    CloseConnection,
-    Ping,
-    Pong,
-    TextMessage,
-)
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from harness.recall.calls import message
-from harness.recall.faults import Transport
-from harness.recall.line import Address, Closed, Refused
-from harness.recall.line import Event as LineEvent
-from harness.recall.wire import instructions, prewarm_frame
+from harness.recall.faults import RecallTransport
+from harness.recall.line import Address, LineClosed, LineRefused, StreamEvent
+from harness.recall.requests import instructions, prewarm_frame
 from harness.recall.ws_line import WsLine
-from harness.recall.ws_socket import WsSocket
 from tests.harness.recall.kit import small_plan
-from tests.harness.recall.ws_peer import Peer
+from tests.harness.recall.peer import Peer
 
-PLAN = small_plan(transport=Transport.WS, sessions=1)
+PLAN = small_plan(transport=RecallTransport.WS, sessions=1)
 SESSION = PLAN.waves[0]
 EXCHANGE = next(PLAN.exchanges()).exchange
 HELLO = message("user", "hello", "msg_1")
@@ -50,13 +42,20 @@ async def connected() -> AsyncIterator[tuple[WsLine, trio.MemoryReceiveChannel[P
             nursery.cancel_scope.cancel()
 
 
+async def asked(peer: Peer) -> dict[str, Any]:
+    """Return the next frame that a peer is sent."""
+    frame = await peer.frame()
+    assert frame is not None
+    return frame
+
+
 async def warm(line: WsLine, peers: trio.MemoryReceiveChannel[Peer], *items: Any) -> Peer:
     """Send a first request; the peer, once it has answered the prewarm."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(line.send, EXCHANGE, [instructions(), *items])
         peer = await peers.receive()
         await peer.accept()
-        assert (await peer.frame())["generate"] is False
+        assert (await asked(peer))["generate"] is False
         await peer.complete("resp_warm", "response.created")
         await peer.complete("resp_warm")
     return peer
@@ -65,7 +64,7 @@ async def warm(line: WsLine, peers: trio.MemoryReceiveChannel[Peer], *items: Any
 async def test_the_first_request_continues_the_prewarm() -> None:
     async with connected() as (line, peers):
         peer = await warm(line, peers, HELLO)
-        frame = await peer.frame()
+        frame = await asked(peer)
 
     assert frame["previous_response_id"] == "resp_warm"
     assert frame["input"] == [HELLO]
@@ -80,9 +79,9 @@ async def test_each_answer_makes_the_next_request_an_increment() -> None:
         await peer.complete("resp_1")
         seen = [await line.receive(), await line.receive()]
         await line.send(EXCHANGE, [instructions(), HELLO, {"id": "a"}, {"id": "new"}])
-        frame = await peer.frame()
+        frame = await asked(peer)
 
-    assert [message.type for message in seen if isinstance(message, LineEvent)] == [
+    assert [message.type for message in seen if isinstance(message, StreamEvent)] == [
         "response.output_item.done",
         "response.completed",
     ]
@@ -97,7 +96,7 @@ async def test_a_new_socket_is_not_prewarmed_and_gets_everything() -> None:
             nursery.start_soon(line.send, EXCHANGE, [instructions(), HELLO])
             peer = await peers.receive()
             await peer.accept()
-        frame = await peer.frame()
+        frame = await asked(peer)
 
     assert "previous_response_id" not in frame
     assert frame["input"] == [instructions(), HELLO]
@@ -110,7 +109,7 @@ async def test_an_answer_without_an_id_cannot_be_continued() -> None:
         await peer.complete("")
         await line.receive()
         await line.send(EXCHANGE, [instructions(), HELLO])
-        frame = await peer.frame()
+        frame = await asked(peer)
 
     assert "previous_response_id" not in frame
 
@@ -122,7 +121,7 @@ async def test_an_interrupt_names_the_response_that_runs() -> None:
         await peer.complete("resp_1", "response.created")
         await line.receive()
         answered = await line.interrupt()
-        frame = await peer.frame()
+        frame = await asked(peer)
 
     assert answered
     assert (frame["type"], frame["response_id"]) == ("response.interrupt", "resp_1")
@@ -138,11 +137,11 @@ async def test_a_prewarm_that_fails_is_the_answer() -> None:
             await peer.tell(type="error", status=503, error={"code": "server_busy"})
         refused = await line.receive()
 
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LineRefused)
     assert refused.code == "server_busy"
 
 
-async def test_a_prewarm_without_an_id_is_no_prewarm() -> None:
+async def test_a_prewarm_without_an_id_is_a_failure() -> None:
     async with connected() as (line, peers):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(line.send, EXCHANGE, [instructions()])
@@ -152,7 +151,7 @@ async def test_a_prewarm_without_an_id_is_no_prewarm() -> None:
             await peer.complete("")
         refused = await line.receive()
 
-    assert refused == Refused(status=None, code="prewarm_without_id")
+    assert refused == LineRefused(status=None, code="prewarm_without_id")
 
 
 async def test_an_error_frame_however_its_status_is_spelt() -> None:
@@ -162,8 +161,8 @@ async def test_an_error_frame_however_its_status_is_spelt() -> None:
         await peer.tell(type="error", status="503", headers="none")
         spelt, bare = await line.receive(), await line.receive()
 
-    assert isinstance(spelt, Refused)
-    assert isinstance(bare, Refused)
+    assert isinstance(spelt, LineRefused)
+    assert isinstance(bare, LineRefused)
     assert (spelt.status, spelt.says_when) == (503, True)
     assert (bare.status, bare.says_when) == (None, False)
 
@@ -174,7 +173,7 @@ async def test_a_socket_that_ends_says_so_once_and_for_all() -> None:
         await peer.close()
         messages = [await line.receive(), await line.receive()]
 
-    assert messages == [Closed(clean=False)] * 2
+    assert messages == [LineClosed(clean=False)] * 2
 
 
 async def test_a_socket_that_is_reset_is_found_out_when_it_is_written_to() -> None:
@@ -185,7 +184,7 @@ async def test_a_socket_that_is_reset_is_found_out_when_it_is_written_to() -> No
         messages = [await line.receive()]
         answered = await line.interrupt()
 
-    assert messages == [Closed(clean=False)]
+    assert messages == [LineClosed(clean=False)]
     assert answered
 
 
@@ -198,7 +197,7 @@ async def test_what_comes_although_nothing_runs_is_left_over() -> None:
             nursery.start_soon(answer_ping, peer)
             (late,) = await line.leftovers()
 
-    assert isinstance(late, LineEvent)
+    assert isinstance(late, StreamEvent)
     assert late.response_id == "resp_late"
 
 
@@ -208,53 +207,35 @@ async def answer_ping(peer: Peer) -> None:
     await peer.say(event.response())
 
 
+async def test_pings_are_answered_and_a_message_may_come_in_parts() -> None:
+    async with connected() as (line, peers):
+        peer = await warm(line, peers, HELLO)
+        await peer.frame()
+        await peer.say(Ping(payload=b"p"))
+        await peer.say(TextMessage(data='{"type":', message_finished=False))
+        await peer.say(TextMessage(data='"keepalive"}'))
+        message = await line.receive()
+        pong = await peer.hear()
+
+    assert isinstance(message, StreamEvent)
+    assert (message.type, isinstance(pong, Pong)) == ("keepalive", True)
+
+
+@pytest.mark.parametrize("end", [BytesMessage(data=b"bytes"), CloseConnection(code=1001)])
+async def test_a_binary_message_or_a_close_frame_is_an_end(end: Event) -> None:
+    async with connected() as (line, peers):
+        peer = await warm(line, peers, HELLO)
+        await peer.say(end)
+
+        assert await line.receive() == LineClosed(clean=False)
+
+
 async def test_nothing_is_left_over_from_a_socket_that_is_gone() -> None:
     async with connected() as (line, peers):
         peer = await warm(line, peers, HELLO)
         await peer.close()
 
         assert list(await line.leftovers()) == []
-
-
-async def test_pings_are_answered_and_a_close_is_an_end() -> None:
-    here, there = memory_stream_pair()
-    socket, peer = WsSocket(here), Peer(there)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.accept)
-        assert await socket.open("host", "/v1/responses", ()) is None
-    await peer.say(Ping(payload=b"p"))
-    await peer.say(TextMessage(data="half", message_finished=False))
-    await peer.say(TextMessage(data=" and half"))
-    text = await socket.receive()
-    pong = await peer.hear()
-    await peer.say(CloseConnection(code=1001))
-    with trio.fail_after(5):
-        closed = await closes(socket)
-
-    assert text == b"half and half"
-    assert isinstance(pong, Pong)
-    assert closed
-
-
-async def test_a_binary_message_is_an_end() -> None:
-    here, there = memory_stream_pair()
-    socket, peer = WsSocket(here), Peer(there)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.accept)
-        await socket.open("host", "/v1/responses", ())
-    await peer.say(BytesMessage(data=b"bytes"))
-
-    assert await closes(socket)
-
-
-async def closes(socket: WsSocket) -> bool:
-    from harness.recall.client import CutError
-
-    try:
-        await socket.receive()
-    except CutError:
-        return True
-    return False
 
 
 def test_a_prewarm_asks_for_nothing_to_be_generated() -> None:

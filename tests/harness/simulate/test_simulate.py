@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from harness.simulate.load import Load, Turn, turns
+from harness.simulate.load import Load, SimTurn, turns
 from harness.simulate.pool import Provider, Quota, SimAccount, open_accounts
-from harness.simulate.report import Rule, Tally, document, plot, report
+from harness.simulate.report import Rule, RuleTally, document, plot, report
 from harness.simulate.simulate import (
     BEGIN,
     Chosen,
-    Seen,
+    RuleMemory,
     hop_to_cooler,
     main,
     simulate,
@@ -33,15 +33,17 @@ TIGHT = replace(PROVIDER, weekly_tokens=4e6, five_hour_tokens=4e6)
 
 
 @pytest.fixture(scope="module", name="tallies")
-def fixture_tallies() -> dict[Rule, Tally]:
+def fixture_tallies() -> dict[Rule, RuleTally]:
     return simulate_all(SHORT, PROVIDER, 1)
 
 
-def asked(load: Load, provider: Provider, seed: int = 1) -> tuple[Tally, list[tuple[Turn, bool]]]:
+def asked(
+    load: Load, provider: Provider, seed: int = 1
+) -> tuple[RuleTally, list[tuple[SimTurn, bool]]]:
     """Every turn as it was asked for under the old rule, and whether an account was chosen."""
-    calls: list[tuple[Turn, bool]] = []
+    calls: list[tuple[SimTurn, bool]] = []
 
-    def noting(turn: Turn, accounts: list[SimAccount], seen: Seen, now: float) -> Chosen:
+    def noting(turn: SimTurn, accounts: list[SimAccount], seen: RuleMemory, now: float) -> Chosen:
         chosen = hop_to_cooler(turn, accounts, seen, now)
         calls.append((turn, chosen.account is not None))
         return chosen
@@ -63,7 +65,7 @@ def account(*percents: float, told: Provider = PROVIDER) -> SimAccount:
     return SimAccount("a", quotas, Random(1), told)
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_not(tallies: dict[Rule, Tally]) -> None:
+def test_the_same_seed_is_the_same_run_and_another_is_not(tallies: dict[Rule, RuleTally]) -> None:
     assert simulate_all(SHORT, PROVIDER, 1) == tallies
     assert simulate_all(SHORT, PROVIDER, 2) != tallies
 
@@ -86,7 +88,7 @@ def test_cached_and_uncached_are_the_tokens_of_the_turns_served(provider: Provid
     assert 0 <= tally.sent_again < tally.uncached_tokens
 
 
-def test_without_a_refusal_every_rule_is_asked_the_same(tallies: dict[Rule, Tally]) -> None:
+def test_without_a_refusal_every_rule_is_asked_the_same(tallies: dict[Rule, RuleTally]) -> None:
     served = {tally.turns_served for tally in tallies.values()}
     tokens = {tally.cached_tokens + tally.uncached_tokens for tally in tallies.values()}
 
@@ -105,7 +107,7 @@ def test_the_old_rule_hops_and_a_bound_thread_stays() -> None:
     assert hop.sent_again > 20 * max(1, kept.sent_again)
 
 
-def test_who_waits_for_a_reset_is_asked_again_and_served_then() -> None:
+def test_a_turn_that_waits_for_a_reset_is_asked_for_again_and_served() -> None:
     soon = replace(TIGHT, start_percent=(99.9, 99.9), weekly_tokens=40e9, five_hour_tokens=1e6)
     tallies = simulate_all(replace(SHORT, hours=6), soon, 1)
 
@@ -133,7 +135,7 @@ def test_turns_of_one_prompt_each_begin_with_the_one_before() -> None:
 
 
 def test_the_load_is_the_size_of_the_incident() -> None:
-    def lane(number: int) -> Iterator[Turn]:
+    def lane(number: int) -> Iterator[SimTurn]:
         at = 0.0
         for turn in turns(Load(), 1, number):
             if at > 13 * 3600:
@@ -147,7 +149,7 @@ def test_the_load_is_the_size_of_the_incident() -> None:
     assert sum(turn.tokens for turn in every) == pytest.approx(1.9e9, rel=0.05)
 
 
-def test_an_account_caches_a_prompt_until_nobody_has_asked_for_a_while() -> None:
+def test_an_account_caches_a_prompt_until_it_has_not_been_used_for_a_while() -> None:
     cache = account(0.0, told=replace(PROVIDER, kept_seconds=(600.0, 600.0)))
 
     assert cache.serve("p", 100, BEGIN) == 0
@@ -189,7 +191,7 @@ def test_accounts_start_nearly_full(seed: int) -> None:
     assert all(80 <= one.score(BEGIN) <= 97 for one in accounts)
 
 
-def test_the_document_has_the_figures_of_every_rule(tallies: dict[Rule, Tally]) -> None:
+def test_the_document_has_the_figures_of_every_rule(tallies: dict[Rule, RuleTally]) -> None:
     shown = document(tallies, SHORT, PROVIDER, 1)
     hop, kept = shown["rules"]["hop_to_cooler"], shown["rules"]["cache_first"]
 
@@ -206,7 +208,7 @@ def test_the_document_has_the_figures_of_every_rule(tallies: dict[Rule, Tally]) 
     assert shown["ratio_uncached"] == pytest.approx(ratio, abs=0.01)
 
 
-def test_what_was_assumed_stands_beside_what_came_out(tallies: dict[Rule, Tally]) -> None:
+def test_the_assumptions_are_shown_beside_the_results(tallies: dict[Rule, RuleTally]) -> None:
     console = Console(width=80, record=True, file=StringIO())
     console.print(report(tallies, document(tallies, SHORT, PROVIDER, 7)))
     text = console.export_text()
@@ -218,8 +220,8 @@ def test_what_was_assumed_stands_beside_what_came_out(tallies: dict[Rule, Tally]
 
 
 def test_the_plot_rises_to_the_total() -> None:
-    one = Tally(hours=1)
-    turn = Turn(thread="t", prompt="p", tokens=10_000_000, new_tokens=1, rest_seconds=0)
+    one = RuleTally(hours=1)
+    turn = SimTurn(thread="t", prompt="p", tokens=10_000_000, new_tokens=1, rest_seconds=0)
     for quarter in range(4):
         one.serve(turn, 0, 900.0 * quarter, moved=False)
     lines = plot({"cache_first": one}, rows=4).splitlines()

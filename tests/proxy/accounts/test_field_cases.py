@@ -327,26 +327,6 @@ async def test_an_auth_server_in_trouble_leaves_turns_to_others_and_is_asked_aga
     assert bench.outcomes == [Outcome.COMPLETED] * 25
 
 
-async def test_fifty_turns_with_an_expired_token_are_one_refresh(
-    path: Path, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    server = AuthServer([tokens(access(2))], seconds=1)
-    async with service(server) as refresher:
-        only = shared_login(path, refresher)
-        bench = Bench(nursery, *[answer()] * 50, accounts=[only])
-        clients = [
-            await bench.turn(TRANSPORTS[number % 2], thread=f"thread {number}")
-            for number in range(50)
-        ]
-        for client in clients:
-            await client.wait_for("response.completed")
-
-    assert server.asked == ["r0"]
-    used = {sent.header("authorization")[0] for sent in bench.upstream.sent}
-    assert used == {f"Bearer {access(2)}"}
-    assert only.in_flight == 0
-
-
 @both
 async def test_a_client_that_leaves_during_a_refresh_takes_nothing_along(
     transport: Transport, path: Path, nursery: trio.Nursery, autojump_clock: MockClock
@@ -505,7 +485,7 @@ async def test_a_probe_whose_client_leaves_makes_room_for_the_next(
 
 @both
 @pytest.mark.parametrize("rest", [(), (created(),)], ids=["before", "after the first event"])
-async def test_resets_of_the_only_account_put_nobody_out_of_service(
+async def test_resets_do_not_put_the_only_account_out_of_service(
     transport: Transport,
     rest: tuple[bytes, ...],
     nursery: trio.Nursery,

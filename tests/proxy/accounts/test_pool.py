@@ -12,7 +12,6 @@ from proxy.accounts.claim import AccountRequest, Shown
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.route import Route, RoutingSettings, Withheld
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
-from proxy.accounts.view import AccountId
 from tests.testkit.accounts import account, report
 from tests.testkit.runtime import WALL
 
@@ -162,10 +161,3 @@ async def test_there_are_not_more_accounts_than_can_be_looked_at() -> None:
 
     with pytest.raises(ValueError, match="64 accounts already"):
         pool.add(account("one-more"))
-
-
-async def test_an_account_that_is_not_there_can_be_neither_paused_nor_removed() -> None:
-    pool = AccountPool([account("a")], RoutingSettings(), Clock())
-
-    assert pool.pause(AccountId("b"), paused=True) is False
-    assert pool.remove(AccountId("b")) is False

@@ -52,7 +52,7 @@ def moves(served: list[AccountId]) -> int:
 
 
 @pytest.mark.parametrize("settings", [CACHE_FIRST, CAPACITY_FIRST])
-def test_when_all_are_hot_nobody_moves(settings: RoutingSettings) -> None:
+def test_when_all_are_hot_no_thread_moves(settings: RoutingSettings) -> None:
     views = [view("a", 95), view("b", 90), view("c", 97)]
 
     assert moves(journey(views, settings, 20)) == 0
@@ -84,7 +84,7 @@ def test_with_capacity_first_a_thread_is_looked_at_once_a_minute() -> None:
     assert due.binding.scored_at == NOW
 
 
-def test_a_look_that_finds_nobody_counts_as_one() -> None:
+def test_a_look_that_finds_no_account_counts_as_one() -> None:
     looked = found([view("a", 95), view("b", 90)], bound(), CAPACITY_FIRST).binding
 
     assert looked == binding(scored_at=NOW, used_at=NOW)
@@ -128,7 +128,7 @@ def test_a_thread_is_released_by_what_its_account_cannot_do(
     assert decided.binding == binding(B, used_at=NOW)
 
 
-def test_a_thread_that_nobody_asked_for_a_day_is_a_new_one() -> None:
+def test_a_thread_without_a_turn_for_a_day_is_a_new_one() -> None:
     views = [view("a", 50), view("b", 10)]
 
     assert said(found(views, bound(used_at=NOW - DAY))) == (B, "new", "idle")
@@ -212,7 +212,7 @@ def test_what_failed_this_turn_is_not_tried_out(excluded: list[AccountId]) -> No
         ([view("a", **spent(0.5))], True, NOW + 1, "quota"),
     ],
 )
-def test_whoever_is_withheld_learns_why_and_until_when(
+def test_a_withheld_turn_learns_why_and_until_when(
     views: list[AccountView], is_spent: bool, retry_at: float | None, why: str
 ) -> None:
     decided = withheld(views)

@@ -112,7 +112,7 @@ def test_it_changes_nothing_and_says_the_same_again(**state: Any) -> None:
 
 
 @anything
-def test_what_is_out_of_use_serves_nobody_but_a_probe(**state: Any) -> None:
+def test_an_account_out_of_use_serves_only_a_probe(**state: Any) -> None:
     views, wish, memory, told, out = state.values()
     decided = route(views, wish, memory, told, NOW, out)
 
@@ -126,7 +126,7 @@ def test_what_is_out_of_use_serves_nobody_but_a_probe(**state: Any) -> None:
 
 
 @anything
-def test_it_is_withheld_only_when_nobody_is_of_any_use(**state: Any) -> None:
+def test_a_turn_is_withheld_only_when_no_account_is_of_any_use(**state: Any) -> None:
     views, wish, memory, told, out = state.values()
     decided = route(views, wish, memory, told, NOW, out)
     usable = [each for each in views if each.standing(wish.family, NOW) not in OUT_OF_USE]
@@ -237,7 +237,7 @@ def test_while_usage_rises_a_thread_moves_less_often_than_there_are_accounts(
 
 
 @given(start=starts, steps=rises)
-def test_while_usage_rises_below_the_end_cache_affinity_moves_nobody(
+def test_while_usage_rises_below_the_end_cache_affinity_moves_no_thread(
     start: list[float], steps: list[tuple[int, float, float]]
 ) -> None:
     assert times_moved(start, steps, CACHE_FIRST, 99.9) == 0

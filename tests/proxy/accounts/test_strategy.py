@@ -137,7 +137,7 @@ def test_new_sessions_begin_where_usage_is_lower_however_many_began_elsewhere() 
     strategy=st.sampled_from(["quota", "round_robin", "fill_first", "reset_first"]),
     cursor=st.sampled_from([None, *RING]),
 )
-def test_nobody_begins_above_the_threshold_while_another_has_headroom(
+def test_no_thread_begins_above_the_threshold_while_another_account_has_headroom(
     used: list[float | None], running: list[int], strategy: Strategy, cursor: AccountId | None
 ) -> None:
     views = [view("abcdef"[number], each) for number, each in enumerate(used)]

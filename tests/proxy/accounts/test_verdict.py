@@ -163,7 +163,7 @@ def test_a_window_in_headers(headers: dict[str, str], expected: tuple[float, int
 
 
 @pytest.mark.parametrize("text", ["", "much", "nan", "-1", "inf"])
-def test_what_is_no_percentage_is_no_window(text: str) -> None:
+def test_a_window_without_a_percentage_is_ignored(text: str) -> None:
     assert usage_in_headers([(b"x-codex-primary-used-percent", text.encode())], NOW).windows == ()
 
 

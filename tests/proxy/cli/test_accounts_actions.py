@@ -15,6 +15,7 @@ import pytest
 import trio
 from typer.testing import CliRunner, Result
 
+from harness.wire.upstream import Received, ScriptedUpstream, open_upstream
 from proxy.accounts.registry import AccountRegistry
 from proxy.accounts.view import AccountId
 from proxy.cli.main import app
@@ -23,7 +24,6 @@ from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.process import command, environment
-from tests.e2e.upstream import Sent, Upstream, open_upstream
 from tests.proxy.accounts.kit import access, document, write
 
 SECONDS = 20
@@ -296,7 +296,7 @@ async def asked_of(running_home: Path, *arguments: str, **more: Any) -> Result:
     return await trio.to_thread.run_sync(call)
 
 
-async def models(sent: Sent) -> None:
+async def models(sent: Received) -> None:
     """The list of models, for whoever has the right key."""
     good = sent.headers["authorization"] == f"Bearer {KEY}"
     await sent.reply(200 if good else 401, {"data": []}, [])
@@ -309,7 +309,7 @@ async def upstream(nursery: trio.Nursery) -> Any:
 
 
 @pytest.fixture
-async def running(home: Path, upstream: Upstream, nursery: trio.Nursery) -> Runtime:
+async def running(home: Path, upstream: ScriptedUpstream, nursery: trio.Nursery) -> Runtime:
     flags: dict[str, dict[str, object]] = {"server": {"port": 0}, "upstream": {"url": upstream.url}}
     config = load(None, {"TURNLANE_HOME": str(home)}, flags)
     logging.getLogger("proxy").setLevel(logging.WARNING)
@@ -337,7 +337,7 @@ async def test_what_is_changed_is_changed_in_the_process_that_runs(
 
 
 async def test_a_tested_account_is_good_or_it_is_not(
-    running: Runtime, home: Path, upstream: Upstream
+    running: Runtime, home: Path, upstream: ScriptedUpstream
 ) -> None:
     with trio.fail_after(SECONDS):
         await asked_of(home, "add", "work", stdin=KEY)

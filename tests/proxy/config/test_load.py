@@ -35,21 +35,6 @@ LIMITS = {
     "websockets.limit": "websockets",
     "memory.limit_bytes": "memory_bytes",
 }
-MAY_BE_NOUGHT = {
-    "server.port",
-    "server.drain_seconds",
-    "client.outbox_bytes",
-    "client.discard_seconds",
-    "lanes.kept",
-    "lanes.settle_seconds",
-    "lanes.client_gone_seconds",
-    "websockets.limit",
-    "workflow.kept",
-    "workflow.sends_kept",
-    "workflow.hold_seconds",
-    "workflow.line",
-    "routing.rescore_seconds",
-}
 
 
 def kinds() -> Iterator[tuple[str, object]]:
@@ -142,11 +127,6 @@ def test_every_key_can_be_set(key: str) -> None:
     assert type(found(config, key)) is not int or KINDS[key] is int
 
 
-@pytest.mark.parametrize("key", sorted(MAY_BE_NOUGHT))
-def test_what_may_be_nought(key: str) -> None:
-    assert found(said((key, 0)), key) == 0
-
-
 def test_the_document_has_every_key_with_its_default() -> None:
     defaults = said()
     real = {
@@ -183,11 +163,6 @@ def test_a_number_is_finite_and_not_negative(key: str) -> None:
         assert wrong((key, value)).key == key
 
 
-@pytest.mark.parametrize("key", [key for key in NUMBERS if key not in MAY_BE_NOUGHT])
-def test_what_could_not_work_with_nought_refuses_it(key: str) -> None:
-    assert wrong((key, 0)).key == key
-
-
 @pytest.mark.parametrize("key", [key for key in NUMBERS if KINDS[key] is int])
 def test_a_whole_number_is_whole(key: str) -> None:
     assert wrong((key, 5.5)).key == key
@@ -210,11 +185,6 @@ def test_limits_that_contradict_each_other_are_named(
     keys: Mapping[str, object], named: str
 ) -> None:
     assert wrong(*keys.items()).key == named
-
-
-@pytest.mark.parametrize("overlap", ["Refuse", "wait", ""])
-def test_an_overlap_is_one_of_three(overlap: str) -> None:
-    assert wrong(("lanes.overlap", overlap)).key == "lanes.overlap"
 
 
 @pytest.mark.parametrize("port", [65536, 10**30])

@@ -71,25 +71,6 @@ def test_outcomes_and_refusals_are_counted_apart(journal: Journal) -> None:
     assert journal.statistics().refusals == {"lane_busy": 2, "foreign_origin": 1}
 
 
-def test_an_outcome_is_counted_by_the_name_that_its_readers_know(journal: Journal) -> None:
-    for outcome in Outcome:
-        journal.record(record(outcome=outcome))
-
-    assert list(journal.statistics().outcomes) == [
-        *("completed", "failed", "incomplete", "refused", "upstream_refused", "upstream_failed"),
-        *("cut", "interrupted", "replaced", "displaced", "client_gone", "client_stalled"),
-        *("shutdown", "broken", "listed", "cleared", "changed"),
-    ]
-
-
-def test_statistics_are_of_the_moment_in_which_they_were_asked_for(journal: Journal) -> None:
-    before = journal.statistics()
-    journal.record(record())
-
-    assert before.outcomes == {}
-    assert before.refusals == {}
-
-
 def test_a_refusal_before_there_was_an_ask_is_a_record_too(journal: Journal) -> None:
     journal.refused(Reason.FOREIGN_ORIGIN, transport=Transport.HTTP, wall=7.0, principal="a key")
 

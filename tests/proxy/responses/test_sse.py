@@ -220,14 +220,6 @@ def test_what_holds_no_event_ends_silently(rest: bytes) -> None:
     assert parse(rest) == []
 
 
-def test_a_closed_splitter_has_nothing_left() -> None:
-    splitter = Splitter()
-    splitter.feed(b"data: " + COMPLETED)
-    splitter.close()
-
-    assert splitter.close() == b""
-
-
 # Batches.
 
 ORDINARY = st.builds(
@@ -276,13 +268,6 @@ def comparable(batch: Batch) -> tuple[bytes, list[bytes], list[Noted], tuple[obj
     final = batch.final
     end = None if final is None else (final.raw.lstrip(b"\n"), final.data, final.type)
     return batch.raw.rstrip(b"\n"), list(batch.data), list(batch.noted), end
-
-
-@given(st.lists(ORDINARY, max_size=6))
-def test_a_batch_of_ordinary_events_is_what_they_are_one_by_one(blocks: list[bytes]) -> None:
-    text = b"".join(blocks)
-
-    assert comparable(batch_of(text)) == comparable(one_by_one(events_of(text)))
 
 
 @given(st.lists(ORDINARY | ODD, max_size=6))

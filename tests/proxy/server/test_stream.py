@@ -54,10 +54,6 @@ def test_a_length_is_written_in_the_fewest_bytes(size: int, head: bytes) -> None
     assert text_frames([b"x" * size]) == head + b"x" * size
 
 
-def test_no_messages_are_no_bytes() -> None:
-    assert text_frames([]) == b""
-
-
 @given(st.lists(st.text(max_size=140).map(str.encode), max_size=5))
 def test_messages_that_go_together_are_read_one_by_one(messages: Sequence[bytes]) -> None:
     assert read_by_a_client(text_frames(messages)) == messages
@@ -141,13 +137,6 @@ async def test_a_write_goes_on_until_everything_is_taken(autojump_clock: MockClo
     assert not peer.closed
 
 
-async def test_a_write_of_nothing_takes_no_time() -> None:
-    peer = Peer((0, OSError()))
-    await wired(peer).send_all(b"")
-
-    assert peer.sent == b""
-
-
 async def test_a_peer_that_takes_nothing_for_long_is_closed(autojump_clock: MockClock) -> None:
     peer = Peer((20, 1), (20, 1), (1000, 1))
     with pytest.raises(trio.BrokenResourceError, match="takes nothing"):
@@ -173,14 +162,6 @@ async def test_a_peer_that_is_gone_breaks_the_write(way: str) -> None:
         await write()
 
     assert raised.value.__cause__ is gone
-
-
-async def test_what_the_peer_sends_is_read() -> None:
-    peer = Peer()
-    await peer.to_us.send(b"abc")
-    wire = wired(peer)
-
-    assert await wire.receive_some(2) == b"ab"
 
 
 async def test_a_shut_side_reads_nothing_more(nursery: trio.Nursery) -> None:
@@ -211,13 +192,6 @@ def test_a_side_can_be_shut_when_the_peer_is_gone_already() -> None:
     wired(peer).shut()
 
     assert peer.shut_with == [trio.socket.SHUT_WR]
-
-
-async def test_closing_closes_the_stream() -> None:
-    peer = Peer()
-    await wired(peer).aclose()
-
-    assert peer.closed
 
 
 @pytest.mark.parametrize(

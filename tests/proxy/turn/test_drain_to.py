@@ -63,7 +63,7 @@ async def test_a_filler_comes_when_nothing_has_come_for_long(
     assert [what for _, what in client.got if what != b"filler"] == [b"event"] * len(pauses)
 
 
-async def test_a_write_that_takes_long_loses_nothing_and_is_no_silence(
+async def test_a_write_that_takes_long_loses_nothing_and_is_not_a_silence(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     client = Client(takes_seconds=30)

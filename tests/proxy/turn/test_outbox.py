@@ -117,12 +117,6 @@ async def test_taking_can_be_given_up_and_nothing_is_lost(
 # The bound.
 
 
-async def test_putting_up_to_the_limit_does_not_wait(outbox: Outbox, nursery: trio.Nursery) -> None:
-    putting = await watch(nursery, lambda: outbox.put(event(10)))
-
-    assert not putting.waits
-
-
 async def test_putting_beyond_the_limit_waits_until_it_is_written(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -220,10 +214,6 @@ async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
 # The last byte.
 
 
-async def test_an_empty_outbox_is_taken(outbox: Outbox, nursery: trio.Nursery) -> None:
-    assert not (await watch(nursery, outbox.wait_taken)).waits
-
-
 async def test_the_last_byte_is_waited_for(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -271,7 +261,7 @@ async def test_an_end_finds_its_place_in_a_full_outbox(
     assert await outbox.take() == Taken(head=None, batches=[event(11)], ended=DONE)
 
 
-def test_the_first_word_about_the_end_stands(outbox: Outbox) -> None:
+def test_the_first_word_about_the_end_counts(outbox: Outbox) -> None:
     assert outbox.ended is None
     outbox.end(DONE)
     outbox.end(Broken())
@@ -282,7 +272,7 @@ def test_the_first_word_about_the_end_stands(outbox: Outbox) -> None:
 # Discarding.
 
 
-async def test_what_is_discarded_is_seen_by_nobody(outbox: Outbox, nursery: trio.Nursery) -> None:
+async def test_what_is_discarded_is_never_seen(outbox: Outbox, nursery: trio.Nursery) -> None:
     outbox.begin(HEAD)
     await outbox.put(event(5))
     outbox.discard()
@@ -340,7 +330,7 @@ async def test_a_writer_that_gave_up_waiting_is_busy_with_something_else(
     assert outbox.stalled_seconds() == 7
 
 
-async def test_after_the_end_nobody_minds_how_long_it_writes(
+async def test_after_the_end_a_writer_is_not_stalled(
     outbox: Outbox, autojump_clock: MockClock
 ) -> None:
     await outbox.put(event(1))

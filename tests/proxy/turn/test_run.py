@@ -187,7 +187,7 @@ async def test_before_the_first_event_no_comment_buys_time(
     assert trio.current_time() == pytest.approx(120)
 
 
-async def test_a_turn_whose_time_runs_out_behind_its_end_has_ended(
+async def test_a_turn_whose_time_runs_out_after_its_end_has_ended(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     bench = Bench(

@@ -108,7 +108,7 @@ def test_members_that_another_wrote_meanwhile_are_kept(path: Path) -> None:
     assert load(path)["tokens"]["refresh_token"] == "r1"
 
 
-def test_bytes_that_are_nobodys_are_replaced_by_the_file_as_it_was(path: Path) -> None:
+def test_bytes_of_no_login_are_replaced_by_the_file_as_it_was(path: Path) -> None:
     before = read(path)
     write(path, b'{"tokens": {"acc')
     write_back(path, before, RENEWAL, WALL)
@@ -179,7 +179,7 @@ def test_a_copy_of_a_login_is_private_and_the_same(path: Path, tmp_path: Path) -
     assert mode(copy) == 0o600
 
 
-def test_what_is_no_login_is_not_copied(tmp_path: Path) -> None:
+def test_a_file_without_a_login_is_not_copied(tmp_path: Path) -> None:
     write(tmp_path / "key", {"OPENAI_API_KEY": "sk-x"})
     for name, problem in (
         ("none", "there is no such file"),

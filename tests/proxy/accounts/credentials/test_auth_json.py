@@ -83,7 +83,7 @@ def test_an_account_that_is_only_in_the_id_token_is_found_there() -> None:
         (encoded(document(access(1), account_id="a b")), NoLogin.BROKEN),
     ],
 )
-def test_what_is_no_login_says_why(content: bytes, problem: NoLogin) -> None:
+def test_a_file_without_a_login_says_why(content: bytes, problem: NoLogin) -> None:
     assert read_login(content) is problem
 
 

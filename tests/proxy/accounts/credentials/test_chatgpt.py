@@ -125,7 +125,7 @@ async def test_fifty_callers_are_one_flight_and_one_request(
     assert statistics == RefresherStatistics(started=1, under_way=0)
 
 
-async def test_whoever_leaves_takes_nobodys_refresh_along(
+async def test_a_caller_that_leaves_ends_no_other_caller_s_refresh(
     path: Path, autojump_clock: Clock
 ) -> None:
     server = AuthServer([tokens(access(2))], seconds=3)
@@ -305,7 +305,7 @@ async def test_a_token_that_is_still_good_is_used_whatever_the_auth_server_says(
 
 
 @pytest.mark.parametrize("answer", [b"{}", b'{"refresh_token": "r1"}', b"<html>"])
-async def test_an_answer_without_an_access_token_is_no_success(path: Path, answer: bytes) -> None:
+async def test_an_answer_without_an_access_token_is_a_failure(path: Path, answer: bytes) -> None:
     async with service(AuthServer([(200, answer)])) as refresher:
         failure = failure_of(await ChatGptLogin(path, refresher).headers(WALL))
 

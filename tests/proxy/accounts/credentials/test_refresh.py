@@ -66,7 +66,7 @@ def test_any_other_trouble_passes(status: int, answer: bytes) -> None:
     assert "secret" not in failure.message
 
 
-async def test_a_flight_outlives_who_asked_for_it(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_flight_outlives_its_caller(autojump_clock: trio.testing.MockClock) -> None:
     async def work(shelter: trio.CancelScope) -> CredentialFailure:
         await trio.sleep(5)
         return CredentialFailure(final=True, message="done")
@@ -112,7 +112,7 @@ async def test_flights_are_bounded() -> None:
     assert flights[-1].outcome.retry_seconds == LAST_SECONDS
 
 
-async def test_the_end_of_the_service_leaves_nobody_waiting(
+async def test_the_end_of_the_service_leaves_no_caller_waiting(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     steps: list[str] = []

@@ -115,7 +115,7 @@ async def test_a_refused_caller_does_not_take_the_refused_token_from_anothers_fl
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_refresh_token_that_codex_used_first_is_no_failure(
+async def test_a_refresh_token_that_codex_used_first_is_not_a_failure(
     path: Path, late: bool, autojump_clock: Clock
 ) -> None:
     def codex_writes() -> None:

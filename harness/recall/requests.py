@@ -1,4 +1,4 @@
-"""PURE what Codex puts on the wire: its headers, its bodies, and the metadata that names a turn."""
+"""PURE the requests that Codex sends: headers, bodies, and the metadata that names a turn."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,9 +8,9 @@ import msgspec
 
 from harness.recall.calls import Item, message
 from harness.recall.faults import Step
-from harness.recall.plan import SECRET_DIGITS, SECRET_PREFIX, Exchange, SessionPlan
+from harness.recall.plan import SECRET_DIGITS, SECRET_PREFIX, ScriptedExchange, SessionPlan
 
-Headers = tuple[tuple[str, str], ...]
+HeaderPairs = tuple[tuple[str, str], ...]
 
 SECRET = re.compile(rf"{SECRET_PREFIX}[0-9a-f]{{{SECRET_DIGITS}}}".encode())
 TERMINALS = frozenset({"response.completed", "response.failed", "response.incomplete", "error"})
@@ -34,15 +34,15 @@ SHAPE: Final[Mapping[str, Any]] = {
     "include": ["reasoning.encrypted_content"],
     "text": {"verbosity": "low"},
 }
-"""The keys that every request repeats, and that must reach the upstream as they are."""
+"""The keys that every request repeats, and that must reach the upstream unchanged."""
 
 
 def instructions() -> Item:
-    """The base instructions: as large as those of a real client, and the same for everybody."""
+    """Return the base instructions: as large as a real client's, and the same in every session."""
     return message("developer", "You are a coding agent. " * 800, "msg_instructions")
 
 
-def turn_metadata(session: SessionPlan, exchange: Exchange | None) -> str:
+def turn_metadata(session: SessionPlan, exchange: ScriptedExchange | None) -> str:
     """`x-codex-turn-metadata`. None: a prewarm, as a WebSocket handshake says it."""
     named: dict[str, object] = {
         "session_id": session.session_id,
@@ -60,11 +60,11 @@ def turn_metadata(session: SessionPlan, exchange: Exchange | None) -> str:
     return msgspec.json.encode(named).decode()
 
 
-def exchange_named(metadata: str) -> Exchange | None:
-    """The exchange that turn metadata names, or None."""
+def exchange_named(metadata: str) -> ScriptedExchange | None:
+    """Return the exchange that turn metadata names, or None."""
     try:
         named = msgspec.json.decode(metadata)
-        return Exchange(
+        return ScriptedExchange(
             thread_id=named["thread_id"],
             turn=named["recall_turn"],
             step=Step(named["recall_step"]),
@@ -74,8 +74,8 @@ def exchange_named(metadata: str) -> Exchange | None:
         return None
 
 
-def kinship(session: SessionPlan) -> Headers:
-    """By what a sub-agent is known: these stand in headers and, with the same names, in frames."""
+def kinship(session: SessionPlan) -> HeaderPairs:
+    """Return what identifies a sub-agent, in headers and, with the same names, in frames."""
     if session.parent_id is None:
         return ()
     return (
@@ -84,9 +84,9 @@ def kinship(session: SessionPlan) -> Headers:
     )
 
 
-def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
-    """The headers of a request, or of a WebSocket handshake (then `exchange` is None)."""
-    transport: Headers = (
+def headers(session: SessionPlan, exchange: ScriptedExchange | None) -> HeaderPairs:
+    """Return the headers of a request, or of a handshake (then `exchange` is None)."""
+    transport: HeaderPairs = (
         (("openai-beta", "responses_websockets=2026-02-06"),)
         if exchange is None
         else (("accept", "text/event-stream"), ("content-type", "application/json"))
@@ -106,8 +106,10 @@ def headers(session: SessionPlan, exchange: Exchange | None) -> Headers:
     )
 
 
-def body(session: SessionPlan, exchange: Exchange | None, items: Iterable[Item]) -> dict[str, Any]:
-    """The body of a POST; a frame has these keys too."""
+def body(
+    session: SessionPlan, exchange: ScriptedExchange | None, items: Iterable[Item]
+) -> dict[str, Any]:
+    """Return the body of a POST; a frame has these keys too."""
     turn_id = "" if exchange is None else session.turns[exchange.turn].turn_id
     metadata = {
         "session_id": session.session_id,
@@ -127,9 +129,9 @@ def prewarm_frame(session: SessionPlan) -> dict[str, Any]:
 
 
 def create_frame(
-    session: SessionPlan, exchange: Exchange, items: Iterable[Item], previous: str | None
+    session: SessionPlan, exchange: ScriptedExchange, items: Iterable[Item], previous: str | None
 ) -> dict[str, Any]:
-    """One WebSocket request: only what is new when `previous` names the response before it."""
+    """Return one WebSocket request: only what is new when `previous` names the last response."""
     frame = {"type": "response.create", **body(session, exchange, items)}
     return frame if previous is None else {"previous_response_id": previous, **frame}
 
@@ -140,5 +142,5 @@ def interrupt_frame(response_id: str) -> dict[str, Any]:
 
 
 def foreign_secrets(data: bytes, own: str) -> frozenset[str]:
-    """The secrets of other sessions that stand in these bytes."""
+    """Return the secrets of other sessions that these bytes contain."""
     return frozenset(found.decode() for found in SECRET.findall(data)) - {own}
