@@ -98,7 +98,8 @@ async def serve_responses(runtime: Runtime, request: ClientRequest) -> None:
     """`POST /v1/responses`."""
     client = runtime.config.client
     announced = _content_length(request)
-    applied = codings(find(request.headers, b"content-encoding"))
+    encoding = find(request.headers, b"content-encoding")
+    applied = () if encoding is None else codings(encoding)
     if announced > client.body_bytes:
         applied = Refused(reason=Reason.TOO_LARGE)
     if isinstance(applied, Refused):
