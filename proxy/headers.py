@@ -1,9 +1,9 @@
-"""Which headers travel in each direction, pure: allow-lists, and what frames turn into.
+"""Header fields, pure: finding one, and reading values that several packages need.
 
-Rules for this file: a header that is named in no table does not travel. Names are lower case, as
-hypercorn and `proxy.upstream` hand them over.
+`proxy.responses.forwarding` says which headers travel.
 """
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ _SECONDS: Final[tuple[tuple[str, float], ...]] = (
 
 
 def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
-    """The first value of a header, or None."""
+    """Return the first value of a header, trimmed, or None. `name` is in lower case."""
     for key, value in headers:
         if key.lower() == name:
             return value.decode("latin-1").strip()
@@ -32,10 +32,11 @@ def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> str | None:
 
 
 def retry_after(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float) -> int | None:
-    """The upstream's advice in whole seconds >= 1, or None when there is none to give.
+    """Return the upstream's advice in whole seconds >= 1, or None if it gave none.
 
     Codex reads `retry-after` alone, ignores fractions, and takes 0 for "at once". So fractions are
     rounded up, and `retry-after-ms` and (on a 429) the soonest `x-ratelimit-reset-*` count too.
+    `wall` is seconds since the epoch: `retry-after` may be a date (RFC 9110 section 10.2.3).
     """
     pairs = list(headers)
     seconds = stated_retry_seconds(pairs, wall)
@@ -50,7 +51,7 @@ def retry_after(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float
 
 
 def stated_retry_seconds(headers: Sequence[tuple[bytes, bytes]], wall: float) -> float | None:
-    """What `retry-after` says, or else `retry-after-ms`, as it stands."""
+    """Return the seconds of `retry-after`, else of `retry-after-ms`, unrounded."""
     seconds = _advised(find(headers, b"retry-after"), wall)
     if seconds is None:
         milliseconds = number(find(headers, b"retry-after-ms"))
@@ -64,14 +65,14 @@ def _advised(text: str | None, wall: float) -> float | None:
         return seconds
     try:
         when = parsedate_to_datetime(text)
-        # A date without a zone is UTC here, as HTTP has it, not the zone of this machine.
+        # RFC 9110 section 5.6.7: HTTP dates are UTC, also in the asctime form, which names no zone.
         return max(0.0, when.replace(tzinfo=when.tzinfo or UTC).timestamp() - wall)
     except (ValueError, OverflowError):
         return None
 
 
 def number(text: str | None) -> float | None:
-    """A header's value as a number; None for what is none, or none to count with."""
+    """Return a header's value as a finite number >= 0, or None if it is not one."""
     try:
         number = float(text or "")
     except ValueError:
@@ -80,7 +81,7 @@ def number(text: str | None) -> float | None:
 
 
 def _duration(text: str) -> float | None:
-    """`6m0s`, `20ms`, `1.5s`, or plain seconds, as `x-ratelimit-reset-*` come."""
+    """Return the seconds of `6m0s`, `20ms`, `1.5s` or `7`, as in `x-ratelimit-reset-*`."""
     plain = number(text)
     if plain is not None:
         return plain
@@ -88,3 +89,13 @@ def _duration(text: str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         return None
     return sum(float(number) * dict(_SECONDS)[unit] for number, unit in parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address, without a port, can only mean this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

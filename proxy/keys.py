@@ -106,5 +106,14 @@ class KeyRing:
         self._keys = keys
 
 
+def turnlane_key(authorization: bytes) -> bytes | None:
+    """Return the turnlane key in an Authorization header; such a header must not travel upstream.
+
+    The scheme and the spaces do not matter: what another server would read as a key is one here.
+    """
+    words = authorization.replace(b",", b" ").split()
+    return next((word for word in words if word.startswith(PREFIX.encode())), None)
+
+
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

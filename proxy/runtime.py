@@ -13,9 +13,9 @@ from proxy.accounts.opening import Opener, open_accounts
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.registry import AccountRegistry
 from proxy.config.load import Config
-from proxy.config.settings import is_loopback
 from proxy.database import Database, open_database
 from proxy.errors import ConfigError
+from proxy.headers import is_loopback
 from proxy.journal.journal import Journal, open_journal
 from proxy.keys import KeyRing
 from proxy.turn.attempts import SendTools

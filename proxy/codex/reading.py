@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from proxy.codex.files import Files
 from proxy.codex.toml_edit import KEY, NotToml, parse
-from proxy.config.settings import is_loopback
+from proxy.headers import is_loopback
 
 CONFIG_NAME: Final = "config.toml"
 PROFILE_SUFFIX: Final = ".config.toml"

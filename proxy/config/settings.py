@@ -1,6 +1,5 @@
 """The settings that other packages read, with their defaults."""
 
-import ipaddress
 from dataclasses import dataclass
 
 from proxy.accounts.spec import REFRESH_URL
@@ -69,13 +68,3 @@ class UpstreamSettings:
     """Physical sends for one client attempt: one retry of what failed before its first event."""
     refresh_url: str = REFRESH_URL
     """Where the tokens of ChatGPT logins are refreshed."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

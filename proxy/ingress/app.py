@@ -1,4 +1,4 @@
-"""App: the ASGI entry. Host and origin, preflight, the caller's key, then the route table."""
+"""App: the ASGI entry point. Host and Origin, preflights, the caller's key, the route table."""
 
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -12,17 +12,16 @@ from proxy.headers import HeaderList, find
 from proxy.ingress import replies
 from proxy.ingress.asgi import ClientConnection, ClientRequest, Receive, Scope, Send
 from proxy.ingress.auth import NOBODY, caller
-from proxy.ingress.cors import answer_preflight, is_preflight, with_cors
 from proxy.ingress.http import refuse, serve_responses
 from proxy.ingress.identity import from_headers
 from proxy.ingress.models import serve_models
-from proxy.ingress.origin import foreign
+from proxy.ingress.origin import answer_preflight, foreign, is_preflight, with_cors
 from proxy.ingress.refusals import figures
 from proxy.ingress.status import status
 from proxy.ingress.websocket import deny, serve_websocket
 from proxy.journal.record import Transport
+from proxy.keys import turnlane_key
 from proxy.refusal import Reason, Refused
-from proxy.responses.forwarding import turnlane_key
 from proxy.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -73,7 +72,7 @@ _ROUTES: Final = MappingProxyType(
     }
 )
 _UPGRADE: Final = "WebSocket upgrade"
-_TAKEN: Final = MappingProxyType(
+_METHODS: Final = MappingProxyType(
     {
         path: [
             _UPGRADE if transport is Transport.WEBSOCKET else method
@@ -84,13 +83,13 @@ _TAKEN: Final = MappingProxyType(
     }
 )
 _OPEN: Final = frozenset({"/healthz", "/readyz"})
-"""For probes of the process, which have no key."""
-_DATA: Final = frozenset({serve_responses, serve_websocket, serve_models})
-"""What goes upstream, and so needs a credential there."""
+"""Paths for what watches the process and has no key."""
+_NEED_CREDENTIAL: Final = frozenset({serve_responses, serve_websocket, serve_models})
+"""Handlers that go upstream."""
 
 
 class Sending:
-    """A `send` that knows whether the answer has begun."""
+    """Remember whether the answer has begun: after that no other can be given."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -102,8 +101,7 @@ class Sending:
 
 
 class App:
-    """An ASGI application that is also told the connection: a call is one HTTP request, or one
-    WebSocket."""
+    """Serve one HTTP request or one WebSocket a call: ASGI, and the connection that it came on."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -128,7 +126,7 @@ class App:
     def _read(
         self, scope: Scope, receive: Receive, send: Send, connection: ClientConnection
     ) -> ClientRequest:
-        """Only here a scope is read. The identity is nobody's until `_route` knows the caller."""
+        """Read the ASGI scope, which no other function does. `_route` adds the principal."""
         return ClientRequest(
             transport=Transport(scope["type"]),
             method=scope.get("method", "GET"),
@@ -143,7 +141,8 @@ class App:
         )
 
     async def _route(self, request: ClientRequest) -> None:
-        """Authenticate, then find the handler. A bug in it is logged, and answered if it can be."""
+        """Authenticate, then call the handler. A bug is logged, and answered with 500 if the answer
+        has not begun; after that the exception goes on to the server, which cuts the connection."""
         runtime = self._runtime
         sending = Sending(request.send)
         request = replace(request, send=sending)
@@ -154,7 +153,7 @@ class App:
                     await self._refuse(request, known)
                     return
                 request = replace(request, identity=replace(request.identity, principal=known))
-            handler = _find(request, accounts=len(runtime.accounts) > 0)
+            handler = _find(runtime, request)
             if isinstance(handler, Refused):
                 await self._refuse(request, handler)
             else:
@@ -170,18 +169,19 @@ class App:
         await answer(self._runtime, request, refused)
 
 
-def _find(request: ClientRequest, *, accounts: bool) -> Handler | Refused:
-    """Return the handler of a request, or why there is none."""
+def _find(runtime: Runtime, request: ClientRequest) -> Handler | Refused:
+    """Return the handler of a request, or the reason that it has none."""
     path = request.path
-    taken = _TAKEN.get(path)
-    if taken is None:
+    methods = _METHODS.get(path)
+    if methods is None:
         return Refused(reason=Reason.NOT_FOUND, detail=f"there is nothing at {path[:200]!r}")
     handler = _ROUTES.get((request.transport, request.method, path))
     if handler is None:
         what = _UPGRADE if request.transport is Transport.WEBSOCKET else request.method
-        detail = f"{path} does not take {what}; it takes {', '.join(taken)}"
+        detail = f"{path} does not take {what}; it takes {', '.join(methods)}"
         return Refused(reason=Reason.METHOD_NOT_ALLOWED, detail=detail)
-    authorization = (find(request.headers, b"authorization") or "").encode("latin-1")
-    if not accounts and handler in _DATA and turnlane_key(authorization) is not None:
-        return Refused(reason=Reason.NO_CREDENTIAL)
+    if handler in _NEED_CREDENTIAL:
+        authorization = (find(request.headers, b"authorization") or "").encode("latin-1")
+        if turnlane_key(authorization) is not None and not len(runtime.accounts):
+            return Refused(reason=Reason.NO_CREDENTIAL)
     return handler

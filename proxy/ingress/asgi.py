@@ -1,7 +1,4 @@
-"""ClientRequest: what a handler works on; ClientConnection: the connection that it came on.
-
-Close: why a WebSocket is closed.
-"""
+"""What handlers work on: ClientRequest, its ClientConnection, and Close, the end of a WebSocket."""
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -26,27 +23,27 @@ class Close:
 
 
 class ClientConnection(Protocol):
-    """What writers do beside ASGI, to send what comes together in one write."""
+    """The connection below ASGI, for writers that send in one write what came together."""
 
     def watch_unfinished(self, told: Callable[[int], None] | None) -> None:
-        """Have `told` called with the length of the message that has arrived in part."""
+        """Call `told` with the length in bytes of the message that has arrived in part."""
         ...
 
     async def send_frames(self, frames: Sequence[bytes]) -> None:
-        """Write text frames in one go. Not cancelled half-way."""
+        """Write text frames in one go. Cancellation does not interrupt it."""
         ...
 
     @property
     def chunked(self) -> bool:
-        """Whether the answer that has begun is sent in chunks."""
+        """Whether the answer that has begun uses chunked coding (RFC 9112 section 7.1)."""
         ...
 
     async def send_chunk(self, content: bytes) -> None:
-        """Write a part of such an answer. Not cancelled half-way."""
+        """Write one chunk of such an answer. Cancellation does not interrupt it."""
         ...
 
     def hold(self) -> None:
-        """Keep the next write until the one after it, which is sure to come; both leave as one."""
+        """Keep the next write back so that it leaves with the one after it, which must follow."""
         ...
 
 
@@ -57,7 +54,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """A request over HTTP, or the handshake of a WebSocket, and the way to answer it."""
+    """An HTTP request or the handshake of a WebSocket, and the means to answer it."""
 
     transport: Transport
     method: str

@@ -1,15 +1,13 @@
-"""Auth: the turnlane key of a request, and the principal that holds it."""
+"""Authentication: the turnlane key of a request, and the principal that it belongs to."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from lifecycle import PrincipalId
-from proxy.config.settings import is_loopback
-from proxy.headers import find
+from proxy.headers import find, is_loopback
 from proxy.ingress.identity import LOCAL
-from proxy.keys import PREFIX, KeyRing
+from proxy.keys import PREFIX, KeyRing, turnlane_key
 from proxy.refusal import Reason, Refused
-from proxy.responses.forwarding import turnlane_key
 
 NOBODY: Final = PrincipalId("-")
 """The principal in the record of a request that was not let in."""
@@ -20,8 +18,8 @@ def caller(
 ) -> PrincipalId | Refused:
     """Return the principal: `local` while there are no keys, else the id of the key presented.
 
-    It is looked for in `x-turnlane-key`, then `x-api-key`, then Bearer; the first one found
-    decides. `host` is the address that turnlane listens on.
+    The key is looked for in `x-turnlane-key`, then `x-api-key`, then Authorization; the first one
+    found decides. `host` is the address that turnlane listens on.
     """
     if may_call(keys, host, LOCAL):
         return LOCAL
@@ -32,9 +30,9 @@ def caller(
 
 
 def may_call(keys: KeyRing, host: str, principal: PrincipalId) -> bool:
-    """Return whether a principal may call now. An open socket asks at each frame, since keys
-    change live."""
-    if principal == LOCAL:  # an address open to others stays shut when its last key is revoked
+    """Return whether a principal may call now. Keys change live, so an open WebSocket checks this
+    at every frame."""
+    if principal == LOCAL:  # revoking the last key must not open an address that others can reach
         return not len(keys) and is_loopback(host)
     return keys.knows(principal)
 
@@ -44,7 +42,8 @@ def _unauthorized(detail: str) -> Refused:
 
 
 def _presented(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """Only the first header is ours alone; the others may carry a provider's key."""
+    """Return the key that a request presents. `x-api-key` and Authorization may hold a provider's
+    key instead, which is none of our business."""
     if (own := find(headers, b"x-turnlane-key")) is not None:
         return own
     api_key = find(headers, b"x-api-key")

@@ -1,7 +1,8 @@
 """Body: one request body, fed by the task that owns `receive`, read by the turn under its lease.
 
-What arrives before admission has decided is taken in, so that a hang-up after it is seen: a little
-as it is, and up to the announced length if the memory gate has room for it.
+ASGI reports a hang-up after the body, so the body has to be taken in to see one, also while
+admission has not decided: the first 64 KiB freely, more only if the memory gate has room for the
+announced length.
 """
 
 from typing import Final
@@ -12,11 +13,12 @@ from lifecycle import Lease, MemoryGate, Reservation
 from proxy.refusal import Reason, Refused
 
 EARLY_BYTES: Final = 64 * 1024
-"""Taken in before admission without asking the gate."""
+"""Taken in before admission without asking the memory gate."""
 
 
 class Body:
-    """One request body; `reserved_bytes` is what its lease starts with."""
+    """One request body of at most `limit_bytes`. Its lease starts with `reserved_bytes`, the
+    announced length; what arrives beyond is added to it."""
 
     def __init__(
         self, limit_bytes: int, reserved_bytes: int, memory: MemoryGate | None = None
@@ -33,10 +35,11 @@ class Body:
         self._decided = trio.Event()
         self._news = trio.lowlevel.ParkingLot()
         self.complete = trio.Event()
-        """Set when the client has sent all of it, wanted or not."""
+        """Set when the client has sent all of it, whether it was kept or dropped."""
 
     async def feed(self, chunk: bytes, *, more: bool) -> None:
-        """Take in a part. For the owner of `receive`; waits while a large body is undecided."""
+        """Take in a part, called by the owner of `receive`. Waits while more than may be held early
+        has come and admission has not decided: then TCP makes the client wait."""
         if not self._discarding and self._bad is None:
             self._chunks.append(chunk)
             self._size += len(chunk)
@@ -48,13 +51,14 @@ class Body:
         self._news.unpark_all()
 
     def discard(self) -> None:
-        """Drop what is here and what is still to come."""
+        """Drop what has come and what is still to come."""
         self._discarding = True
         self._chunks = []
         self._decide()
 
     async def read(self, lease: Lease, silent_seconds: float, seconds: float) -> bytes | Refused:
-        """Return the whole body, accounted to the lease, or why there is none."""
+        """Return the whole body, charged to the lease, or the refusal of one that is too large, was
+        silent for `silent_seconds`, or is not complete after `seconds`."""
         self._lease = lease
         self._decide()
         self._account()
@@ -81,7 +85,7 @@ class Body:
         return self._early is not None and self._size <= self._reserved
 
     def _decide(self) -> None:
-        """Give the early reservation back: from here the lease pays, or nothing is held."""
+        """Give back the early reservation: from here on the lease pays, or nothing is held."""
         self._decided.set()
         if self._early is not None:
             early, self._early = self._early, None

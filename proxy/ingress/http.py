@@ -47,7 +47,7 @@ _head: Final = msgspec.json.Decoder(_Head)
 
 
 class HttpExchange:
-    """One POST, as its turn sees it."""
+    """One POST as its turn sees it: the body to send, the outbox to fill, the scope to end."""
 
     transport = Transport.HTTP
     streams_only = False
@@ -88,17 +88,18 @@ class HttpExchange:
         )
 
     def observe(self, event: Noted) -> None:
-        """Nothing is remembered of an HTTP stream."""
+        """Do nothing: an HTTP stream is not remembered."""
 
     def conclude(self, ended: Ended) -> Ended:
         return ended
 
 
 async def serve_responses(runtime: Runtime, request: ClientRequest) -> None:
-    """`POST /v1/responses`."""
+    """Serve `POST /v1/responses`."""
     client = runtime.config.client
     announced = _content_length(request)
-    applied = codings(find(request.headers, b"content-encoding"))
+    encoding = find(request.headers, b"content-encoding")
+    applied = () if encoding is None else codings(encoding)
     if announced > client.body_bytes:
         applied = Refused(reason=Reason.TOO_LARGE)
     if isinstance(applied, Refused):
@@ -115,7 +116,7 @@ async def serve_responses(runtime: Runtime, request: ClientRequest) -> None:
             await Writer(request, body, outbox, client, runtime.wall).run()
             parties.cancel_scope.cancel()
     finally:
-        body.discard()  # what came early was held outside the lease
+        body.discard()  # gives back what was held before the lease
 
 
 async def watch(

@@ -1,4 +1,4 @@
-"""Writer: from the outbox of one HTTP exchange to its client, the end or its visible absence."""
+"""Writer: what the outbox of an HTTP exchange holds, to its client; a cut answer has no end."""
 
 from collections.abc import Callable
 from typing import Final, assert_never
@@ -39,8 +39,9 @@ async def send_no(send: Send, body: Body, no: replies.ErrorReply, discard_second
 
 
 async def send_whole(send: Send, body: Body, form: replies.Form, discard_seconds: float) -> None:
-    """Write a whole answer. hypercorn closes as soon as it has ended, and closing on unread bytes
-    resets the connection, so the end waits until the client has sent its body or long enough."""
+    """Write a whole answer. hypercorn closes the connection as soon as the answer has ended, and
+    closing with unread bytes resets it, which may cost the client the answer (RFC 9112 section
+    9.6). So the end waits until the client has sent its body, for at most `discard_seconds`."""
     status, headers, content = form
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": content, "more_body": True})
@@ -70,7 +71,7 @@ class Writer:
         self._streaming = False
         self._started = False
         self._direct = False
-        """Parts of the body are written beside hypercorn."""
+        """Whether chunks are written to the connection itself and not through hypercorn."""
 
     async def run(self) -> None:
         while True:
@@ -86,7 +87,8 @@ class Writer:
             await self._write(content)
 
     async def _hand_on(self, taken: Taken) -> bool:
-        """Write most of a stream: bytes that are neither with its head nor its end."""
+        """Write what comes with neither the head nor the end, which is most of a stream. Return
+        whether it was written."""
         if not self._direct or taken.ended is not None:
             return False
         await self._connection.send_chunk(_joined(taken))
@@ -132,8 +134,8 @@ class Writer:
                 assert_never(ended)
 
     async def _end(self, ended: Ended, content: bytes) -> None:
-        """Write the end of a body that has begun, or leave it visibly absent: a cut stream has no
-        last chunk."""
+        """Write the end of a body that has begun, or leave it out: without its last chunk a client
+        knows that the answer is incomplete (RFC 9112 section 8)."""
         match ended:
             case Finished() | Interrupted() | Delivered():
                 pass
@@ -153,7 +155,7 @@ class Writer:
 
 
 def _joined(taken: Taken) -> bytes:
-    """What arrived together leaves together, the terminal event included."""
+    """Return as one piece what arrived together, the terminal event included."""
     parts = [batch.raw for batch in taken.batches]
     if isinstance(taken.ended, Finished | Interrupted):
         parts.append(taken.ended.final.raw)

@@ -1,12 +1,11 @@
-"""Who asks, pure: headers or frame metadata to an Ask; the only place that derives lane and root.
+"""Identity, pure: from headers or frame metadata to an Ask. Only here are lane and root derived.
 
-Theory of operation
--------------------
-A client names its thread, the session (the root thread) and, for a sub-agent, its direct parent.
-A lane needs two of them: siblings share their parent, and unrelated conversations may share either
-of the others, so one alone would collapse turns that have nothing to do with each other. Whoever
-names less is anonymous. Ids are digests over length-prefixed parts, scoped by the principal, so two
-callers that send the same words never meet and no id grows with what a client sent.
+Theory of operation ------------------- A client names its thread, the session (the root thread)
+and, for a sub-agent, its direct parent. A lane needs two of them: siblings share their parent, and
+unrelated conversations may share either of the others, so one alone would collapse turns that have
+nothing to do with each other. A request that names less is anonymous. Ids are digests over
+length-prefixed parts, scoped by the principal, so two callers that send the same words never meet
+and no id grows with what a client sent.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ LOCAL: Final = PrincipalId("local")
 
 _LONGEST: Final = 512  # bytes; Codex's ids are UUIDs of 36
 
-# Where each name stands: HTTP headers, in order of preference, and the key in `client_metadata`.
+# Field of Identity, its HTTP headers in order of preference, its key in `client_metadata`.
 _NAMES: Final = (
     ("thread", (b"thread-id",), "thread_id"),
     ("session", (b"session-id", b"session_id"), "session_id"),
@@ -33,7 +32,7 @@ _CODEX_MARKS: Final = ("x-codex-window-id", "x-codex-turn-metadata")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a request claims about itself. Within one principal these are claims, not proof."""
+    """What a request says about itself. Within one principal these are claims, not proof."""
 
     principal: PrincipalId = LOCAL
     thread: str | None = None
@@ -45,7 +44,7 @@ class Identity:
 
     @property
     def lane(self) -> LaneId | None:
-        """Who may not overlap with itself; None when too little is known."""
+        """The lane, in which turns do not overlap; None when too little is known to have one."""
         if self.thread is None:
             return None
         if self.parent is not None:
@@ -58,7 +57,7 @@ class Identity:
 
     @property
     def root(self) -> RootId | None:
-        """Whose workflow this turn belongs to."""
+        """The root thread whose budget pays; None when neither thread nor parent is known."""
         if self.thread is not None and (self.parent is None or self.thread == self.session):
             root: str | None = self.thread
         else:
@@ -68,14 +67,16 @@ class Identity:
 
     @property
     def worker(self) -> bool:
-        """A turn of a sub-agent. A guardian of the root thread is not: its user waits for it."""
+        """Whether this is a sub-agent's turn. A guardian of the root thread counts as interactive,
+        since the conversation waits for it."""
         if self.parent is None or self.thread is None or self.parent == self.thread:
             return False
         return not (self.subagent == "guardian" and self.parent == self.session)
 
     @property
     def counted(self) -> bool:
-        """Whether the thread counts as a child: reviews come with the work, they are no fan-out."""
+        """Whether the thread counts as a child. Guardians and reviews come with the work; they are
+        not part of a fan-out."""
         own_root = self.thread == self.session
         return self.worker and not own_root and self.subagent not in ("guardian", "review")
 
@@ -98,7 +99,7 @@ class Identity:
 def from_headers(
     headers: Iterable[tuple[bytes, bytes]], principal: PrincipalId = LOCAL
 ) -> Identity:
-    """The identity of an HTTP request, or of a WebSocket's handshake."""
+    """Return the identity of an HTTP request, or of a WebSocket's handshake."""
     first: dict[bytes, str] = {}
     for name, value in headers:
         if (text := _clean(value.decode("latin-1"))) is not None:
@@ -111,8 +112,9 @@ def from_headers(
 
 
 def from_frame(metadata: Mapping[str, str], handshake: Identity) -> Identity:
-    """The identity of one frame: whole from the frame if it names its thread, else whole from the
-    handshake. Never mixed: the handshake describes the first thing done on a socket."""
+    """Return the identity of one frame: all of it from the frame if that names its thread, else all
+    of it from the handshake. The handshake describes the first thing done on its socket and goes
+    stale, so the two are never mixed."""
     found = {field: _clean(metadata.get(key, "")) for field, _, key in _NAMES}
     codex = handshake.codex or any(mark in metadata for mark in _CODEX_MARKS)
     if found["thread"] is None:
@@ -132,7 +134,7 @@ def _identity(found: Mapping[str, str | None], principal: PrincipalId, *, codex:
 
 
 def _clean(text: str) -> str | None:
-    """Trimmed; None for what cannot be a name."""
+    """Return the text trimmed, or None if it is not a usable name."""
     text = text.strip()
     if not text or len(text.encode("utf-8", "surrogatepass")) > _LONGEST:
         return None

@@ -1,4 +1,4 @@
-"""`GET /v1/models`, passed through: no turn, so no lease; bounded by the connection it came on."""
+"""`GET /v1/models`, passed through. It is not a turn, so it has no lease."""
 
 from dataclasses import replace
 from typing import Final
@@ -52,7 +52,8 @@ async def _answer(runtime: Runtime, request: ClientRequest, body: Body) -> None:
                 wall=runtime.wall(),
                 principal=request.identity.principal,
             )
-        # What Codex reads as final in a turn would be no more than a puzzle here.
+        # Codex shows the `invalid_prompt` form of a refusal in a turn only, so this one stays
+        # plain.
         audience = Audience(codex=False, transport=request.transport)
         form = replies.http_form(error_reply(answer, audience, request.figures), close=False)
     await send_whole(request.send, body, form, runtime.config.client.discard_seconds)

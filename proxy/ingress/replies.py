@@ -1,7 +1,8 @@
-"""What an error looks like to a client: its two forms, for HTTP and for a WebSocket.
+"""Errors as clients see them, pure: in the two forms for HTTP and for a WebSocket.
 
-Rules for this file: an error frame always has a status; a "later" always has a whole number of
-seconds, at least 1. turnlane's own refusals are in `refusals.py`.
+Rules for this file: an error frame always has a status, since Codex ignores one without and waits;
+advice to retry is always a whole number of seconds, at least 1. turnlane's own refusals are in
+`refusals.py`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,20 +20,21 @@ from proxy.turn.ended import Rejected, WholeReply
 from proxy.upstream.interface import Failure
 
 Form = tuple[int, HeaderList, bytes]
-"""A whole answer over HTTP: status, headers and body."""
+"""A complete HTTP answer: status, headers and body."""
 
 REFUSAL_HEADER: Final = "x-turnlane-refusal"
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
 _UPSTREAM_RETRY_SECONDS: Final = 2
-"""Advice for a 5xx without any: Codex would try six times within 7 s, then leave the WebSocket."""
+"""Advice for a 5xx without any: Codex would try six times within 7 s, then leave the WebSocket for
+good."""
 _CUT_RETRY_SECONDS: Final = 1
 _UNSAID: Final = "the upstream reported an error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorReply:
-    """One refusal or failure, which can be written in either form."""
+    """One refusal or failure, to be written in either form."""
 
     status: int
     type: str
@@ -57,7 +59,7 @@ class ErrorReply:
 
 
 def failed(failure: Failure) -> ErrorReply:
-    """Return what is said when no reply came, before anything reached the client."""
+    """Return the error for an upstream that gave no reply, before anything reached the client."""
     return ErrorReply(
         status=failure.status,
         type=SERVER,
@@ -68,7 +70,8 @@ def failed(failure: Failure) -> ErrorReply:
 
 
 def cut(how: str) -> ErrorReply:
-    """Return what a WebSocket is told when the stream broke after its first event."""
+    """Return the error for a stream that broke after its first event. Only a WebSocket is told so;
+    over HTTP the answer is visibly cut."""
     return ErrorReply(
         status=502,
         type=SERVER,
@@ -79,7 +82,7 @@ def cut(how: str) -> ErrorReply:
 
 
 def broken() -> ErrorReply:
-    """Return what is said of a bug of ours."""
+    """Return the error for a bug in turnlane."""
     return ErrorReply(
         status=500,
         type=SERVER,
@@ -90,7 +93,7 @@ def broken() -> ErrorReply:
 
 
 def http_form(no: ErrorReply, *, close: bool) -> Form:
-    """Return the error as a whole HTTP answer; `close` ends the connection after it."""
+    """Return the error as a complete HTTP answer; `close` ends the connection after it."""
     body = msgspec.json.encode({"error": no.error})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if close:
@@ -113,7 +116,8 @@ def frame_form(no: ErrorReply) -> bytes:
 
 
 def failed_event(no: ErrorReply) -> Event:
-    """Return `response.failed` for a stream that has begun; Codex shows its words."""
+    """Return the error as `response.failed`, for a stream that has begun, with a code whose message
+    Codex shows."""
     kind = "response.failed"
     error = {"code": "invalid_prompt", "message": no.message}
     response = {"id": "resp_turnlane", "object": "response", "status": "failed", "error": error}
@@ -121,7 +125,7 @@ def failed_event(no: ErrorReply) -> Event:
 
 
 def whole_http(reply: WholeReply, wall: float) -> Form:
-    """Return an upstream's reply for HTTP, with its advice in whole seconds."""
+    """Return an upstream's reply for HTTP, its `retry-after` in whole seconds."""
     headers = [
         (name, value)
         for name, value in reply.headers
@@ -151,7 +155,7 @@ def rejected_frame(rejected: Rejected, wall: float) -> bytes:
 
 
 def error_event_frame(data: bytes, wall: float) -> bytes:
-    """Return an `error` event as an error frame. Codex waits on without its status."""
+    """Return an `error` event as an error frame. Codex ignores one without a status, and waits."""
     try:
         event = members(data)
     except UNREADABLE:
@@ -175,7 +179,7 @@ def _advice(headers: Iterable[tuple[bytes, bytes]], status: int, wall: float) ->
 
 
 def _texts(raw: msgspec.Raw | None) -> dict[str, str]:
-    """The members of an error event's `headers` that are strings or numbers."""
+    """Return the members of an error event's `headers`, as text."""
     try:
         values = msgspec.json.decode(raw or b"{}", type=dict[str, str | int | float | None])
     except UNREADABLE:

@@ -14,7 +14,7 @@ BUSIEST_ROOTS = 5
 
 
 def status(runtime: Runtime) -> dict[str, Any]:
-    """What `/status` answers. Counts are of this process, since it started."""
+    """Return the answer of `/status`. It counts what this process did since it started."""
     admission = runtime.admission.statistics()
     journal = runtime.journal.statistics()
     return {
@@ -40,7 +40,7 @@ def status(runtime: Runtime) -> dict[str, Any]:
 
 
 def _accounts(runtime: Runtime) -> dict[str, Any]:
-    """Each account, and what all of them did in the last hour."""
+    """Return each account, and the sums of their last hour."""
     each = runtime.accounts.statistics()
     if not each:
         return {"accounts": []}
@@ -50,7 +50,7 @@ def _accounts(runtime: Runtime) -> dict[str, Any]:
 
 
 def _busiest(runtime: Runtime) -> list[dict[str, Any]]:
-    """The roots with the most turns, then with the most sends in the window; as digests."""
+    """Return the roots with the most turns, then the most sends in the window, as digests."""
     each = runtime.admission.workflows.each(trio.current_time())
     order = sorted(
         each.items(),

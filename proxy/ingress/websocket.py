@@ -49,7 +49,7 @@ _ANSWERS: Final = 8
 
 
 async def serve_websocket(runtime: Runtime, request: ClientRequest) -> None:
-    """`GET /v1/responses`, upgraded."""
+    """Serve `GET /v1/responses`, upgraded to a WebSocket."""
     try:
         with runtime.admission.websocket():
             await request.send({"type": "websocket.accept"})
@@ -91,6 +91,8 @@ async def _run(socket: "ClientSocket", receive: Receive, send: Send) -> None:
 
 
 class ClientSocket:
+    """The turns of one WebSocket, its transcript, and what waits to be written to it."""
+
     def __init__(self, runtime: Runtime, request: ClientRequest) -> None:
         self._runtime = runtime
         self._request = request
@@ -105,7 +107,8 @@ class ClientSocket:
     # Reading: all synchronous.
 
     def hear(self, text: str | None, connection: trio.Nursery) -> bool:
-        """Decide about one message. False ends the connection: its answers are not taken."""
+        """Decide about one message. Return False to end the connection, since its client does not
+        read the answers."""
         if self._unfinished is None:  # it is being closed
             return True
         injected = 0 if self._current is None else self._current.outbox.injected
@@ -170,7 +173,7 @@ class ClientSocket:
         after: trio.Event | None = None
         if current is not None and not current.over:
             if current.terminal_seen or (current.lease_id is None and current.waiting is None):
-                # It ends by itself, or it holds nothing yet: the new one asks when it is gone.
+                # It ends by itself, or it holds nothing yet: the new one asks after its end.
                 if not current.terminal_seen:
                     current.replace()
                 after = current.finished
@@ -194,7 +197,7 @@ class ClientSocket:
 
     def _prewarm(self, create: Create, before: Transcript | None) -> None:
         if self._current is not None and not self._current.over:
-            self._current.forgotten = True  # the prewarm's transcript is the later one
+            self._current.forgotten = True  # what can be continued is the prewarm
             if not self._current.terminal_seen:
                 self._current.replace()
         name = f"resp_{uuid.uuid4().hex}"
@@ -224,11 +227,11 @@ class ClientSocket:
 
     @property
     def _audience(self) -> Audience:
-        """A frame may be the first to say that it comes from Codex."""
+        """Like the request's, but a frame may be the first to show that the client is Codex."""
         return Audience(codex=self._identity.codex, transport=self._request.transport)
 
     def _meter(self, unfinished: int) -> None:
-        """Hold the bytes of a message that has arrived in part; too many end the socket."""
+        """Hold the bytes of a message that has arrived in part. Too many end the socket."""
         if self._unfinished is None:
             return
         if unfinished > self._runtime.config.client.message_bytes:
@@ -257,12 +260,12 @@ class ClientSocket:
             turn.finished.set()
 
     def leave(self) -> None:
-        """The client is gone, or is sent away: what its turn is for is gone, too."""
+        """End the running turn, since the client has left or is being disconnected."""
         if self._current is not None:
             self._current.turn_scope.cancel(Cause.CLIENT_GONE)
 
     def forget(self) -> None:
-        """The socket is gone: give back what it held."""
+        """Give back what the socket holds, once it is closed."""
         self._kept.forget()
         self._connection.watch_unfinished(None)
         if self._unfinished is not None:
@@ -272,7 +275,8 @@ class ClientSocket:
     # Writing.
 
     async def write(self, send: Send, connection: trio.CancelScope) -> None:
-        """The only writer. Its writes are shielded below us, so it may outlive a stuck client."""
+        """Write everything that goes to the client. hypercorn shields its writes, so only this task
+        can be held by a client that does not read."""
         async for item in self._written:
             match item:
                 case Close(code):

@@ -21,11 +21,12 @@ from proxy.turn.outbox import Taken
 from proxy.upstream.interface import Failure
 
 FILLER: Final = b'{"type":"keepalive"}'
-"""Codex's idle timer counts text frames, of whatever type, and no pings."""
+"""Codex's idle timer counts text frames of any type; pings do not reset it."""
 
 
 def frames_of(taken: Taken, audience: Audience, figures: Figures, wall: float) -> list[bytes]:
-    """Return what has come together as frames in order, the end of the turn included."""
+    """Return what came together as frames, in order, the end of the turn included. `wall` is
+    seconds since the epoch."""
     frames: list[bytes] = []
     if taken.head is not None:
         made = (metadata_event(taken.head.headers), rate_limits_event(taken.head.headers))
@@ -57,7 +58,7 @@ def _last(ended: Ended, audience: Audience, figures: Figures, wall: float) -> by
 
 
 def _text(data: bytes) -> bytes:
-    """Valid UTF-8, which a text frame has to be; nearly everything is, and most is ASCII."""
+    """Return valid UTF-8, which a text frame must be (RFC 6455 section 5.6)."""
     if data.isascii():
         return data
     return data.decode("utf-8", "replace").encode()

@@ -20,7 +20,8 @@ from proxy.upstream.interface import UpstreamRequest
 
 
 class WebSocketTurn:
-    """`kept` is given what was said, once the leases are back and before the client knows."""
+    """One turn. `kept` is given its transcript after the leases are back and before the client sees
+    the end."""
 
     transport = Transport.WEBSOCKET
     streams_only = True
@@ -70,7 +71,7 @@ class WebSocketTurn:
         return self._lease_id
 
     def replace(self) -> None:
-        """Cancel it; nothing more of it reaches the client."""
+        """Cancel it. Nothing more of it reaches the client."""
         self.outbox.discard()
         self.turn_scope.cancel(Cause.REPLACED)
 
@@ -104,7 +105,7 @@ class WebSocketTurn:
             self.response_id = response_id(event.data)
 
     def conclude(self, ended: Ended) -> Ended:
-        if self.outbox.discarded:  # replaced: whatever it came to meanwhile, its client is past it
+        if self.outbox.discarded:  # replaced: its client is past it, however it ended meanwhile
             return Cancelled(cause=Cause.REPLACED)
         if ended == Cancelled(cause=Cause.INTERRUPTED) and self._created is not None:
             ended = Interrupted(final=interrupted(self._created))
@@ -121,7 +122,8 @@ class WebSocketTurn:
 
 
 class StoredTranscript:
-    """Evicted or never stored, `transcript` is None; then its client sends everything again."""
+    """The transcript that its socket can continue, None if it was evicted or never stored. Then the
+    client is told that its response is not known, and sends everything again."""
 
     def __init__(self, memory: MemoryGate) -> None:
         self._memory = memory
@@ -129,7 +131,7 @@ class StoredTranscript:
         self.transcript: Transcript | None = None
 
     def remember(self, transcript: Transcript) -> None:
-        """Keep this one instead, if there is room for it."""
+        """Keep this transcript in place of the one before, if there is room for it."""
         self.forget()
         self._reservation = self._memory.reserve(transcript.size, self.forget)
         if self._reservation is not None:

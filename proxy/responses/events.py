@@ -1,6 +1,6 @@
-"""Responses events, pure: the few that turnlane reads, mends or makes itself.
+"""Responses events, pure: the few that turnlane reads, completes or makes itself.
 
-Everything else passes through as bytes that nobody looked into.
+Everything else passes through as bytes that are not looked into.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class _ItemDone(msgspec.Struct):
 
 
 class _Error(msgspec.Struct):
-    """What Codex wants of an `error`; it ignores a frame whose error is anything else."""
+    """The `error` that Codex can read. It ignores a frame whose error has another shape."""
 
     code: str | None = None
     message: str | None = None
@@ -44,7 +44,7 @@ _item_done: Final = msgspec.json.Decoder(_ItemDone)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """Tokens of one response; None where the upstream said nothing, which is not 0."""
+    """Tokens of one response; None, not 0, where the upstream did not say."""
 
     input_tokens: int | None = None
     cached_tokens: int | None = None
@@ -55,7 +55,7 @@ UNKNOWN_USAGE: Final = TokenUsage()
 
 
 def response_id(data: bytes) -> str:
-    """The id of the response that an event speaks of; empty when it names none."""
+    """Return the id of an event's response, or an empty string if it names none."""
     try:
         return _holder.decode(data).response.id
     except UNREADABLE:
@@ -63,7 +63,7 @@ def response_id(data: bytes) -> str:
 
 
 def output_item(data: bytes) -> bytes:
-    """The item of `response.output_item.done`, byte for byte; empty when there is none."""
+    """Return the item of `response.output_item.done`, byte for byte; empty if there is none."""
     try:
         return bytes(_item_done.decode(data).item)
     except UNREADABLE:
@@ -71,10 +71,10 @@ def output_item(data: bytes) -> bytes:
 
 
 def complete_usage(event: Event) -> tuple[Event, TokenUsage]:
-    """A terminal event whose usage has every field, and what it says.
+    """Return a terminal event with its usage completed, and the usage as it was stated.
 
-    Codex rejects a `response.completed` with a partial usage and asks again, so what is missing
-    becomes 0 on the wire. A usage that is absent stays absent.
+    Codex rejects a `response.completed` with a partial usage and sends its request again, so
+    missing fields become 0 on the wire. A usage that is absent stays absent, which Codex accepts.
     """
     try:
         fields = members(event.data or b"")
@@ -93,10 +93,8 @@ def complete_usage(event: Event) -> tuple[Event, TokenUsage]:
 
 
 def readable_error(error: msgspec.Raw | None, words: str) -> msgspec.Raw | dict[str, Any]:
-    """An upstream's `error` as it came, or what it says in a shape that Codex can read.
-
-    `words` are the message of an error that has none.
-    """
+    """Return an upstream's `error` as it came if Codex can read it, else its content in a shape
+    that Codex can read. `words` become the message of an error that has none."""
     found: object = None
     if error is not None:
         try:
@@ -111,7 +109,8 @@ def readable_error(error: msgspec.Raw | None, words: str) -> msgspec.Raw | dict[
 
 
 def error_status(event: Fields) -> int | None:
-    """The status of an `error` event, if it is one that Codex acts upon."""
+    """Return the status of an `error` event if Codex acts on it. Codex ignores an event that states
+    it under both names or outside 300 to 999."""
     stated = [event[key] for key in ("status", "status_code") if key in event]
     if len(stated) != 1:
         return None
@@ -122,7 +121,7 @@ def error_status(event: Fields) -> int | None:
 
 
 def interrupted(created: bytes) -> Event:
-    """`response.incomplete`, reason `interrupted`, for the response that `created` began."""
+    """Return `response.incomplete`, reason `interrupted`, for the response that `created` began."""
     try:
         response: dict[str, Any] = dict(members(members(created)["response"]))
     except (KeyError, *UNREADABLE):
@@ -138,7 +137,8 @@ def interrupted(created: bytes) -> Event:
 
 
 def prewarmed(response: str, model: str | None, wall: float) -> tuple[bytes, bytes]:
-    """`response.created` and `response.completed` for a prewarm, which no model sees."""
+    """Return `response.created` and `response.completed` for a prewarm, which does not go upstream.
+    `wall` is seconds since the epoch."""
     body: dict[str, Any] = {
         "id": response,
         "object": "response",
@@ -179,7 +179,7 @@ def _count(value: object) -> int | None:
 
 
 def _fill(usage: dict[str, Any]) -> bool:
-    """Add what Codex requires; True if anything was missing."""
+    """Add in place what Codex requires. Return whether anything was missing."""
     before = msgspec.json.encode(usage)
     for key in ("input_tokens", "output_tokens"):
         usage[key] = _count(usage.get(key)) or 0

@@ -1,4 +1,8 @@
-"""Which headers travel up and down, and headers as events for a WebSocket. Pure."""
+"""Forwarding, pure: which headers travel up and down, and headers as events for a WebSocket.
+
+Rules for this file: a header that no table names does not travel. Names are in lower case, as
+hypercorn and `proxy.upstream` hand them over, except those of a reply.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,9 +11,7 @@ from typing import Final
 import msgspec
 
 from proxy.headers import HeaderList, find, number
-from proxy.keys import PREFIX
-
-_KEY_PREFIX: Final = PREFIX.encode()
+from proxy.keys import turnlane_key
 
 _UP_PREFIXES: Final = (b"x-codex-", b"x-openai-", b"x-responsesapi-")
 _UP: Final = frozenset(
@@ -30,6 +32,7 @@ _UP: Final = frozenset(
         b"traceparent",
     }
 )
+# Headers that belong to the client's own login, and must not go up with an account's credential.
 _OF_A_LOGIN: Final = frozenset(
     {
         b"authorization",
@@ -53,7 +56,8 @@ _DOWN: Final = frozenset(
     }
 )
 _NEVER_DOWN: Final = frozenset({b"x-codex-websocket-max-message-bytes"})
-"""A larger frame makes Codex leave the WebSocket silently; our own limit is refused in band."""
+"""Codex leaves the WebSocket for HTTP, silently, rather than send a larger frame. turnlane refuses
+a frame beyond its own limit in band instead."""
 
 _TURN_HEADERS: Final = (
     ("x-codex-turn-metadata", b"x-codex-turn-metadata"),
@@ -63,7 +67,7 @@ _TURN_HEADERS: Final = (
         b"x-openai-internal-codex-responses-lite",
     ),
 )
-"""`client_metadata` of a frame -> request header of the POST that it becomes."""
+"""Key in a frame's `client_metadata`, and the header of the POST that it becomes."""
 _IDENTITY_HEADERS: Final = (
     ("thread_id", b"thread-id"),
     ("session_id", b"session-id"),
@@ -71,17 +75,21 @@ _IDENTITY_HEADERS: Final = (
     ("x-codex-window-id", b"x-codex-window-id"),
     ("x-openai-subagent", b"x-openai-subagent"),
 )
-"""The same, for what counts as a whole or not at all."""
+"""The same for the identity, which is taken from the frame as a whole or not at all."""
 _STALE: Final = frozenset(
     {b"session_id", *(header for _, header in (*_TURN_HEADERS, *_IDENTITY_HEADERS))}
 )
-"""What a handshake says of the first thing done on its socket, and not of a later frame."""
+"""Headers of a handshake that describe the first thing done on its socket, not a later frame. Codex
+freezes them when it connects and tells the truth in each frame's `client_metadata`."""
 _WEBSOCKET_BETA: Final = re.compile(rb"\s*responses_websockets=[^,]*")
+# What may not be in a field value (RFC 9110 section 5.5): controls other than the tab.
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> HeaderList:
-    """The client's headers that go up with an HTTP request."""
+    """Return the headers of a request to the upstream: those of the client's that may go up, and
+    turnlane's own. The body is sent decoded and the answer passed on as it comes, so neither the
+    client's `content-encoding` nor its `accept-encoding` travels."""
     kept = [
         (name, value)
         for name, value in headers
@@ -99,24 +107,17 @@ def upward(headers: Iterable[tuple[bytes, bytes]], *, streamed: bool = True) -> 
 def for_account(
     headers: Sequence[tuple[bytes, bytes]], credential: HeaderList, *, keep_turn_state: bool
 ) -> HeaderList:
-    """`headers` as an account of ours sends them: what they say of the client's own login goes,
-    and turn state too unless this account gave it."""
+    """Return `headers` with an account's credential in place of the client's own login. Turn state
+    means something only to the account that gave it, so unless this one did it is left out."""
     gone = _OF_A_LOGIN if keep_turn_state else _OF_A_LOGIN | {b"x-codex-turn-state"}
     return [(name, value) for name, value in headers if name not in gone] + credential
 
 
-def turnlane_key(authorization: bytes) -> bytes | None:
-    """The turnlane key in an authorization, which must never travel upstream. Whatever its scheme
-    and its spaces: what another server would read as a key is one here too."""
-    words = authorization.replace(b",", b" ").split()
-    return next((word for word in words if word.startswith(_KEY_PREFIX)), None)
-
-
 def upward_from_frame(headers: HeaderList, metadata: Mapping[str, str]) -> HeaderList:
-    """The headers of the POST that a `response.create` frame becomes.
+    """Return the headers of the POST that a `response.create` frame becomes.
 
     `headers` are the handshake's. A frame that names its thread replaces the whole identity, since
-    the handshake's goes stale.
+    the handshake's goes stale; what such a frame leaves out is absent, not the handshake's.
     """
     up = [(name, _without_websockets(name, value)) for name, value in upward(headers)]
     thread = _header_value(metadata.get("thread_id"))
@@ -126,6 +127,7 @@ def upward_from_frame(headers: HeaderList, metadata: Mapping[str, str]) -> Heade
     replaced = {header for header, _ in fresh}
     if thread is not None:
         replaced |= _STALE
+        # Codex sets `x-client-request-id` to the thread over HTTP; frames have no key for it.
         if any(name == b"x-client-request-id" for name, _ in up):
             replaced.add(b"x-client-request-id")
             fresh.append((b"x-client-request-id", thread))
@@ -133,7 +135,7 @@ def upward_from_frame(headers: HeaderList, metadata: Mapping[str, str]) -> Heade
 
 
 def downward(headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
-    """The upstream's headers that go down with its reply."""
+    """Return the upstream's headers that go down with its reply, their names in lower case."""
     kept = []
     for raw_name, value in headers:
         name = raw_name.lower()
@@ -143,7 +145,8 @@ def downward(headers: Iterable[tuple[bytes, bytes]]) -> HeaderList:
 
 
 def metadata_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """`response.metadata` for a WebSocket: the only form in which Codex reads turn state there."""
+    """Return `response.metadata` for a WebSocket, the only form in which Codex reads turn state
+    there; None if there is nothing to say."""
     pairs = list(headers)
     found = {
         name: value
@@ -156,7 +159,8 @@ def metadata_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def rate_limits_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """`codex.rate_limits` for a WebSocket, from the `x-codex-*` headers of an HTTP reply."""
+    """Return `codex.rate_limits` for a WebSocket, from the `x-codex-*` headers of an HTTP reply;
+    None if they name no window."""
     pairs = list(headers)
     windows = {}
     for window in ("primary", "secondary"):
@@ -186,7 +190,8 @@ def rate_limits_event(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _without_websockets(name: bytes, value: bytes) -> bytes:
-    """`openai-beta` minus the value that announces WebSockets; empty when nothing is left."""
+    """Return `openai-beta` without the value that announces WebSockets, which the upstream of a
+    POST may refuse; empty if nothing is left. Other headers are returned as they are."""
     if name != b"openai-beta":
         return value
     kept = [part for part in value.split(b",") if not _WEBSOCKET_BETA.fullmatch(part)]
@@ -194,6 +199,6 @@ def _without_websockets(name: bytes, value: bytes) -> bytes:
 
 
 def _header_value(text: str | None) -> bytes | None:
-    """A metadata value as a header value; None for one that could not be a single header."""
+    """Return a metadata value as a field value, or None if it could not be one."""
     value = b"" if text is None else text.strip().encode()
     return value if value and not _CONTROL.search(value) else None

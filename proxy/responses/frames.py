@@ -1,7 +1,7 @@
 """Frames of the Responses WebSocket, pure: what a client's frame asks for, and the POST it becomes.
 
 A frame is read once, at its top level: every value stays the bytes that the client sent
-(`msgspec.Raw`), so unknown keys survive and a long history is never printed again.
+(`msgspec.Raw`), so unknown keys survive and a long history is not parsed and written again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,8 @@ _NULL: Final = msgspec.Raw(b"null")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create:
-    """`response.create`. `input` is the inside of the array: its items, without the brackets."""
+    """`response.create`. `input` holds the items of the array as bytes, without the brackets;
+    `size` is the length of the frame in bytes."""
 
     fields: Fields
     input: bytes
@@ -39,11 +40,11 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A frame that asks for nothing, as `response.processed`."""
+    """A frame that asks for nothing, such as `response.processed`."""
 
 
 def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Refused:
-    """What a text frame asks for."""
+    """Return what a text frame asks for."""
     try:
         fields = members(frame)
         kind = text(fields, "type")
@@ -61,7 +62,7 @@ def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Refused:
 
 
 def post_body(fields: Fields, items: Sequence[bytes]) -> bytes:
-    """The body of the POST: the frame's own keys, and `items` as the whole input."""
+    """Return the body of the POST: the frame's own keys, and `items` as the whole input."""
     parts = [
         msgspec.json.encode(key) + b":" + bytes(value)
         for key, value in fields.items()
@@ -77,7 +78,7 @@ def _create(fields: Fields, size: int) -> Create | Refused:
         detail = "stream_id needs an upstream that multiplexes streams"
         return Refused(reason=Reason.UNSUPPORTED_STREAM_ID, detail=detail)
     items = bytes(fields.get("input", msgspec.Raw(b"[]"))).strip()
-    if items.startswith(b'"'):  # a plain string is shorthand for one user message
+    if items.startswith(b'"'):  # a string is the API's shorthand for one user message
         items = b'[{"type":"message","role":"user","content":' + items + b"}]"
     if not items.startswith(b"["):
         return Refused(reason=Reason.BAD_REQUEST, detail="input must be an array or a string")
@@ -96,7 +97,7 @@ def _create(fields: Fields, size: int) -> Create | Refused:
 
 
 def _metadata(raw: msgspec.Raw | None) -> dict[str, str]:
-    """The string members of `client_metadata`; whatever else stands there is nobody's identity."""
+    """Return the members of `client_metadata` that are strings; others do not identify anything."""
     try:
         values = members(raw) if raw is not None else {}
     except UNREADABLE:

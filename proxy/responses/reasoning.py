@@ -1,7 +1,8 @@
-"""Sanitise, pure: a request without the encrypted reasoning that another account cannot read.
+"""Encrypted reasoning, pure: a request without the items that another account cannot read.
 
-Encrypted items are readable where they were made. A summary of a compaction is encrypted too, but
-is the only trace of what came before it, so it is never left out: rather the upstream's own error.
+Encrypted items can be read only by the account that made them. The summary of a compaction is
+encrypted too, but it is all that is left of what came before it, so it is kept, even though the
+upstream may then answer with an error.
 """
 
 import hashlib
@@ -24,9 +25,11 @@ _items: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def without_reasoning(body: bytes, last: bytes | None = None) -> tuple[bytes, bytes | None]:
-    """The body without its encrypted reasoning items: all, or those up to the one marked `last`;
-    and the mark of the last that was left out, None if there was none. What cannot be read, and
-    where there is no item with that mark, stays as it is."""
+    """Return the body without encrypted reasoning items, and the mark of the last one left out.
+
+    All of them are left out, or those up to the one with the mark `last`. A body that cannot be
+    read, or has no such item, is returned as it is, with None.
+    """
     if _MARK not in body:
         return body, None
     try:
@@ -44,7 +47,7 @@ def without_reasoning(body: bytes, last: bytes | None = None) -> tuple[bytes, by
 
 
 def _mark_of(raw: bytes) -> bytes | None:
-    """Of an encrypted reasoning item, however it is written; None for anything else."""
+    """Return what identifies an encrypted reasoning item however its JSON is written, else None."""
     if _MARK not in raw:
         return None
     try:

@@ -1,13 +1,12 @@
-"""Transcript, pure: what one WebSocket has said and heard, so that increments can be continued.
+"""Transcript, pure: what one WebSocket has said and heard, so that increments become whole inputs.
 
-Theory of operation
--------------------
-Codex sends a whole input once and afterwards only new items beside the `previous_response_id`. An
-HTTP upstream wants everything each time. So the socket keeps the bytes of the input and of the last
-response's output items, in order, each as the inside of a JSON array, and the next POST joins them.
-Nothing is parsed but the new items, and those only for the ids that pair a tool call with its
-output: a call that was never answered (its turn was interrupted) would make the upstream refuse
-the whole input, so it is left out.
+Theory of operation ------------------- Codex sends a whole input once and afterwards only new items
+beside the `previous_response_id`. An HTTP upstream needs everything each time. So the socket keeps
+the bytes of the input and of the last response's output items, in order, each as the inside of a
+JSON array, and the next POST joins them. Only the new items are parsed, and only for the ids that
+pair a tool call with its output: an upstream refuses an input with a call that has no output, so a
+call that was never answered (its turn was interrupted) is left out. Its output can only come in the
+very next increment, so the decision is made there and never revised.
 """
 
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import msgspec
 
 from proxy.responses.rawjson import UNREADABLE
 
+# The kinds of item that Codex pairs by `call_id`, and the outputs that answer them.
 _CALLS: Final = frozenset(
     {"function_call", "custom_tool_call", "tool_search_call", "local_shell_call"}
 )
@@ -43,7 +43,7 @@ _item: Final = msgspec.json.Decoder(_Item)
 
 @dataclass(frozen=True, slots=True)
 class OutputItem:
-    """One response's output item, and the call that wants an output, if it is one."""
+    """An output item, and the id of the call if it is one that the client has to answer."""
 
     raw: bytes
     call_id: str | None
@@ -59,40 +59,33 @@ class Transcript:
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.items)) + sum(
-            len(output_item_of.raw) for output_item_of in self.output
-        )
+        """Bytes held."""
+        return sum(map(len, self.items)) + sum(len(item.raw) for item in self.output)
 
 
 def continued(before: Transcript | None, new: bytes) -> tuple[bytes, ...]:
-    """The whole input of a turn that says `new` after `before`."""
+    """Return the whole input, in parts, of a turn that says `new` after `before`."""
     if before is None:
         return (new,) if new else ()
-    answered = (
-        _answered(new)
-        if any(output_item_of.call_id for output_item_of in before.output)
-        else frozenset()
-    )
-    kept = (
-        output_item_of.raw
-        for output_item_of in before.output
-        if output_item_of.call_id is None or output_item_of.call_id in answered
-    )
+    waiting = any(item.call_id for item in before.output)
+    answered = _answered(new) if waiting else frozenset()
+    kept = (item.raw for item in before.output if item.call_id is None or item.call_id in answered)
     return (*before.items, *kept, new) if new else (*before.items, *kept)
 
 
 def output_item_of(item: bytes) -> OutputItem:
-    """An output item as it came in `response.output_item.done`."""
+    """Return the output item of a `response.output_item.done`."""
     try:
         seen = _item.decode(item)
     except UNREADABLE:
         return OutputItem(item, None)
-    # A server-side tool search answers itself; only a client's has an output to wait for.
+    # A tool search that the server executes has no output item; only a client's is answered.
     ours = seen.type in _CALLS and seen.execution != "server"
     return OutputItem(item, seen.call_id if ours else None)
 
 
 def _answered(new: bytes) -> frozenset[str]:
+    """Return the ids of the calls whose outputs are among the new items."""
     found: set[str] = set()
     for raw in _decoded(new):
         try:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import trio
 
@@ -124,17 +124,24 @@ class Client:
     def read_on(self) -> None:
         self._flowing.set()
 
-    async def wait_until(self, condition: Callable[[], object]) -> None:
-        """Return once `condition` holds; it is looked at whenever something arrives."""
+    async def wait_until(self, condition: Callable[[], object]) -> Self:
+        """Return the client once `condition` holds, which is checked whenever something arrives."""
         with trio.fail_after(PATIENCE_SECONDS):
             while not condition():
                 await self._news.park()
+        return self
 
-    async def wait_for(self, kind: str, times: int = 1) -> None:
-        await self.wait_until(lambda: self._seen[kind] >= times)
+    async def wait_for(self, kind: str, times: int = 1) -> Self:
+        """Return the client once it has seen an event of a type so many times."""
+        return await self.wait_until(lambda: self._seen[kind] >= times)
 
-    async def wait_returned(self) -> None:
-        await self.wait_until(lambda: self.returned)
+    async def wait_returned(self) -> Self:
+        """Return the client once the app has returned."""
+        return await self.wait_until(lambda: self.returned)
+
+    async def wait_answered(self) -> Self:
+        """Return the client once it has a whole HTTP answer, an error frame, or nothing to come."""
+        return await self.wait_until(lambda: self.complete or self._seen["error"] or self.returned)
 
     async def hang_up(self) -> None:
         self.gone = True
@@ -273,9 +280,13 @@ class SocketClient(Client):
 
     async def complete_turn(self, frame: str) -> None:
         """Say it, and wait for the `response.completed` that it leads to."""
-        ends = self._seen["response.completed"]
+        await self.say_until("response.completed", frame)
+
+    async def say_until(self, kind: str, frame: str) -> None:
+        """Say it, and wait for one more event of a type."""
+        seen = self._seen[kind]
         await self.say(frame)
-        await self.wait_for("response.completed", ends + 1)
+        await self.wait_for(kind, seen + 1)
 
     def say_nowait(self, frame: str) -> None:
         self._to_app.send_nowait({"type": "websocket.receive", "bytes": None, "text": frame})

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import trio
 
@@ -137,21 +137,33 @@ class Bench:
 
     @overload
     async def turn(
-        self, transport: Literal[Transport.HTTP], *, thread: str = ...
+        self, transport: Literal[Transport.HTTP], *, until: str | None = ..., **named: Any
     ) -> HttpClient: ...
     @overload
     async def turn(
-        self, transport: Literal[Transport.WEBSOCKET], *, thread: str = ...
+        self, transport: Literal[Transport.WEBSOCKET], *, until: str | None = ..., **named: Any
     ) -> SocketClient: ...
     @overload
-    async def turn(self, transport: Transport, *, thread: str = ...) -> Client: ...
-    async def turn(self, transport: Transport, *, thread: str = "thread") -> Client:
-        """One turn, on a connection of its own."""
+    async def turn(
+        self, transport: Transport, *, until: str | None = ..., **named: Any
+    ) -> Client: ...
+    async def turn(
+        self,
+        transport: Transport,
+        *,
+        until: str | None = None,
+        headers: Pairs = (),
+        **named: Any,
+    ) -> Client:
+        """Begin a turn of these names on a connection of its own; return once its client has seen
+        an event of type `until`."""
+        client: Client
         if transport is Transport.HTTP:
-            return self.post(thread=thread)
-        socket = self.socket()
-        await socket.say(create(thread=thread))
-        return socket
+            client = self.post(headers=headers, **named)
+        else:
+            client = socket = self.socket(headers=headers)
+            await socket.say(create(**named))
+        return client if until is None else await client.wait_for(until)
 
     # What there is to see.
 
@@ -193,6 +205,28 @@ class Bench:
         """The input that went up with one send."""
         items: list[dict[str, Any]] = json.loads(self.upstream.sent[sent].body)["input"]
         return items
+
+
+class BenchSettings(TypedDict, total=False):
+    """Keyword arguments of Bench."""
+
+    limits: Limits
+    client: ClientSettings
+    upstream: UpstreamSettings
+    server: ServerSettings
+    keys: KeyRing
+    accounts: Sequence[Account]
+    routing: RoutingSettings
+
+
+class OpenBench:
+    """Open benches whose clients run in one nursery."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    def __call__(self, *scripts: Script, **settings: Unpack[BenchSettings]) -> Bench:
+        return Bench(self._nursery, *scripts, **settings)
 
 
 def _identity(thread: str | None, session: str | None, parent: str | None) -> Pairs:

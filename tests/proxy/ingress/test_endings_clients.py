@@ -2,21 +2,19 @@
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from proxy.journal.record import Outcome, Transport
 from proxy.responses.events import TokenUsage
 from tests.testkit.events import completed, created, delta, failed, post
-from tests.testkit.runtime import TRANSPORTS, Bench
+from tests.testkit.runtime import Bench
 from tests.testkit.upstream import JSON, Script, streaming
-
-both = pytest.mark.parametrize("transport", TRANSPORTS)
 
 BIG = delta("x" * 300_000)
 """More than an outbox holds."""
+LARGE = Script([b"x" * 300_000, 1.0, b"y" * 10], headers=JSON)
 
 
-@both
 @pytest.mark.parametrize(
     "script",
     [
@@ -28,29 +26,30 @@ BIG = delta("x" * 300_000)
     ids=["waiting for headers", "waiting for an event", "in mid-stream", "after a comment"],
 )
 async def test_a_client_that_hangs_up_cuts_its_upstream_at_once(
-    transport: Transport, script: Script, nursery: trio.Nursery, autojump_clock: MockClock
+    transport: Transport, script: Script, bench: Bench
 ) -> None:
     """Field case B72."""
-    bench = Bench(nursery, script)
+    bench.upstream.will(script)
 
     client = await bench.turn(transport)
     await wait_all_tasks_blocked()
-    assert bench.upstream.running == 1
+    running = bench.upstream.running
     hung_up_at = trio.current_time()
     await client.hang_up()
     await client.wait_returned()
 
+    assert running == 1
     assert bench.at_rest
     assert bench.outcomes == [Outcome.CLIENT_GONE]
     assert bench.upstream.sent[0].closed_at == hung_up_at
     assert not client.complete
 
 
-async def test_a_client_that_hangs_up_before_a_whole_answer_cuts_its_upstream_at_once(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_client_that_hangs_up_before_the_end_of_a_whole_answer_cuts_its_upstream(
+    bench: Bench,
 ) -> None:
     """Field case B72, not streaming."""
-    bench = Bench(nursery, Script([b'{"id":', trio.Event()], headers=JSON))
+    bench.upstream.will(Script([b'{"id":', trio.Event()], headers=JSON))
 
     client = bench.post(post(stream=False))
     await wait_all_tasks_blocked()
@@ -63,10 +62,8 @@ async def test_a_client_that_hangs_up_before_a_whole_answer_cuts_its_upstream_at
 
 
 async def test_a_client_that_hangs_up_while_sending_its_body_reaches_no_upstream(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    bench: Bench,
 ) -> None:
-    bench = Bench(nursery)
-
     client = bench.request("POST", "/v1/responses", headers=[("content-length", "1000")])
     await client.send_body(b'{"model":', more=True)
     await wait_all_tasks_blocked()
@@ -80,15 +77,13 @@ async def test_a_client_that_hangs_up_while_sending_its_body_reaches_no_upstream
     assert bench.upstream.sent == []
 
 
-@both
-async def test_a_client_that_closes_on_the_byte_after_the_end_has_completed_with_its_tokens(
-    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_client_that_leaves_the_moment_a_turn_ends_has_completed_with_its_tokens(
+    transport: Transport, bench: Bench
 ) -> None:
     """Field case B73: the hang-up arrives while the upstream's last bytes are waited for."""
-    bench = Bench(nursery, streaming(created(), completed(), trio.Event()))
+    bench.upstream.will(streaming(created(), completed(), trio.Event()))
 
-    client = await bench.turn(transport)
-    await client.wait_for("response.created")
+    client = await bench.turn(transport, until="response.created")
     await wait_all_tasks_blocked()
     await client.hang_up()
     await client.wait_returned()
@@ -98,15 +93,13 @@ async def test_a_client_that_closes_on_the_byte_after_the_end_has_completed_with
     assert bench.records[0].usage == TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7)
 
 
-@both
-async def test_a_client_that_stops_reading_holds_its_lane_for_no_more_than_30_seconds(
-    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_client_that_stops_reading_holds_its_lane_for_30_seconds(
+    transport: Transport, bench: Bench
 ) -> None:
     go = trio.Event()
-    bench = Bench(nursery, streaming(created(), go, BIG, BIG, BIG))
+    bench.upstream.will(streaming(created(), go, BIG, BIG, BIG))
 
-    client = await bench.turn(transport)
-    await client.wait_for("response.created")
+    client = await bench.turn(transport, until="response.created")
     client.stop_reading()
     go.set()
     await trio.sleep(29)
@@ -122,15 +115,13 @@ async def test_a_client_that_stops_reading_holds_its_lane_for_no_more_than_30_se
     assert client.returned is (transport is Transport.HTTP)
 
 
-@both
 async def test_a_small_answer_does_not_wait_for_a_client_that_stops_reading(
-    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
+    transport: Transport, bench: Bench
 ) -> None:
     go = trio.Event()
-    bench = Bench(nursery, streaming(created(), go, delta(), completed()))
+    bench.upstream.will(streaming(created(), go, delta(), completed()))
 
-    client = await bench.turn(transport)
-    await client.wait_for("response.created")
+    client = await bench.turn(transport, until="response.created")
     client.stop_reading()
     go.set()
     await wait_all_tasks_blocked()
@@ -141,9 +132,9 @@ async def test_a_small_answer_does_not_wait_for_a_client_that_stops_reading(
 
 
 async def test_a_small_whole_answer_does_not_wait_for_a_client_that_stops_reading(
-    nursery: trio.Nursery, autojump_clock: MockClock
+    bench: Bench,
 ) -> None:
-    bench = Bench(nursery, Script([b'{"id":"resp_1"}'], headers=JSON))
+    bench.upstream.will(Script([b'{"id":"resp_1"}'], headers=JSON))
 
     client = bench.post(post(stream=False))
     client.stop_reading()
@@ -154,52 +145,36 @@ async def test_a_small_whole_answer_does_not_wait_for_a_client_that_stops_readin
     assert client.chunks == []
 
 
-async def test_a_large_whole_answer_holds_its_lane_until_the_writer_has_taken_it(
-    nursery: trio.Nursery, autojump_clock: MockClock
+@pytest.mark.parametrize(
+    ("seconds", "held", "outcome"),
+    [(2.0, 1, Outcome.COMPLETED), (32.0, 0, Outcome.CLIENT_STALLED)],
+)
+async def test_a_large_whole_answer_holds_its_lane_until_it_is_taken_or_for_30_seconds(
+    seconds: float, held: int, outcome: Outcome, bench: Bench
 ) -> None:
-    bench = Bench(nursery, Script([b"x" * 300_000, 1.0, b"y" * 10], headers=JSON))
+    bench.upstream.will(LARGE)
 
     client = bench.post(post(stream=False))
     client.stop_reading()
-    await trio.sleep(2)
-    while_stuck = bench.turns
+    await trio.sleep(seconds)
+    turns = bench.turns
     client.read_on()
     await client.wait_returned()
 
-    assert while_stuck == 1
+    assert turns == held
+    assert bench.outcomes == [outcome]
+    assert client.complete is (outcome is Outcome.COMPLETED)
     assert bench.at_rest
-    assert bench.outcomes == [Outcome.COMPLETED]
-    assert client.complete
-    assert len(client.body) == 300_010
 
 
-async def test_a_whole_answer_that_its_client_never_takes_gives_its_lane_back_after_30_seconds(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, Script([b"x" * 300_000, 1.0, b"y" * 10], headers=JSON))
-
-    client = bench.post(post(stream=False))
-    client.stop_reading()
-    await trio.sleep(32)
-    held = (bench.turns, bench.lanes)
-    client.read_on()
-    await client.wait_returned()
-
-    assert held == (0, 0)
-    assert bench.outcomes == [Outcome.CLIENT_STALLED]
-    assert not client.complete
-
-
-@both
 @pytest.mark.parametrize("last", [completed(), failed()], ids=["completed", "failed"])
-async def test_a_client_that_stalls_before_the_end_still_has_the_end_waiting_for_it(
-    transport: Transport, last: bytes, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_client_that_reads_again_after_a_stall_still_gets_the_end(
+    transport: Transport, last: bytes, bench: Bench
 ) -> None:
     go = trio.Event()
-    bench = Bench(nursery, streaming(created(), go, delta(), 1.0, BIG + last))
+    bench.upstream.will(streaming(created(), go, delta(), 1.0, BIG + last))
 
-    client = await bench.turn(transport)
-    await client.wait_for("response.created")
+    client = await bench.turn(transport, until="response.created")
     client.stop_reading()
     go.set()
     await trio.sleep(40)

@@ -1,20 +1,27 @@
-"""The end of a turn: its client never sees it before the lease is back."""
+"""The end of a turn: before its client sees it, the lease is back and the record is written."""
 
 from itertools import count
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.errors import UpstreamCut
 from proxy.journal.record import Outcome, Transport
 from tests.testkit.asgi import HttpClient
-from tests.testkit.events import completed, create, created, delta, failed, incomplete, message
-from tests.testkit.runtime import TRANSPORTS, Bench
+from tests.testkit.events import (
+    completed,
+    create,
+    created,
+    delta,
+    failed,
+    incomplete,
+    interrupt,
+    message,
+)
+from tests.testkit.runtime import Bench, OpenBench
 from tests.testkit.upstream import Step, rejecting, streaming
-
-both = pytest.mark.parametrize("transport", TRANSPORTS)
 
 ROUNDS = 2000
 REQUESTS = 1000
@@ -23,7 +30,7 @@ TURNS_OF_A_CONVERSATION = 25
 
 
 def told_before_released(log: list[str], kind: str) -> int:
-    """How many turns told their client about the end while they held their lease."""
+    """Count the turns whose client was told about the end while they held their lease."""
     held = early = 0
     for line in log:
         held += line.startswith("admitted ") - line.startswith("released ")
@@ -31,7 +38,6 @@ def told_before_released(log: list[str], kind: str) -> int:
     return early
 
 
-@both
 @pytest.mark.parametrize(
     ("last", "kind"),
     [
@@ -45,59 +51,40 @@ def told_before_released(log: list[str], kind: str) -> int:
     ],
     ids=["completed", "failed", "incomplete", "one chunk", "late bytes", "open end", "reset"],
 )
-async def test_the_terminal_event_leaves_after_the_lease_is_back(
-    transport: Transport,
-    last: list[Step],
-    kind: str,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
+async def test_the_terminal_event_leaves_after_the_lease_is_back_and_the_record_written(
+    transport: Transport, last: list[Step], kind: str, bench: Bench
 ) -> None:
-    bench = Bench(nursery, streaming(created(), delta(), *last))
+    bench.upstream.will(streaming(created(), delta(), *last))
+    recorded: list[int] = []
 
     client = await bench.turn(transport)
+    client.on_event = lambda _type: recorded.append(len(bench.records))
     await client.wait_for(kind)
 
     assert bench.log[0] == "admitted 1"
     assert "released 1" in bench.log
     assert told_before_released(bench.log, kind) == 0
+    assert recorded[-1] == 1
     assert client.types[-1] == kind
     assert trio.current_time() < 0.01
 
 
-@both
-async def test_when_its_client_sees_the_end_the_record_is_written(
-    transport: Transport, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, streaming(created(), 1.0, completed()))
-    recorded: list[int] = []
-
-    client = await bench.turn(transport)
-    client.on_event = lambda _type: recorded.append(len(bench.records))
-    await client.wait_for("response.completed")
-
-    assert recorded == [0, 1]
-
-
-async def test_an_error_frame_leaves_after_the_lease_is_back(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(
-        nursery, streaming(created(), UpstreamCut("reset")), rejecting(500, b"{}"), streaming(b"")
+async def test_an_error_frame_leaves_after_the_lease_is_back(bench: Bench) -> None:
+    bench.upstream.will(
+        streaming(created(), UpstreamCut("reset")), rejecting(500, b"{}"), streaming(b"")
     )
 
-    socket = await bench.turn(Transport.WEBSOCKET)
-    await socket.wait_for("error", 1)
-    await socket.say(create())
-    await socket.wait_for("error", 2)
+    socket = await bench.turn(Transport.WEBSOCKET, until="error")
+    await socket.say_until("error", create())
 
     assert told_before_released(bench.log, "error") == 0
 
 
-async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_an_increment_sent_the_moment_a_turn_ends_is_admitted_every_time(
+    open_bench: OpenBench,
 ) -> None:
     scripts = (streaming(created(), completed(f"resp_{i}")) for i in range(ROUNDS))
-    bench = Bench(nursery, *scripts, limits=UNBOUNDED)
+    bench = open_bench(*scripts, limits=UNBOUNDED)
     rounds = count(1)
     socket = bench.socket()
 
@@ -119,11 +106,12 @@ async def test_an_increment_on_the_byte_after_the_end_is_admitted_every_time(
     assert len(bench.input_of(ROUNDS - 1)) == TURNS_OF_A_CONVERSATION
 
 
-async def test_a_request_on_the_byte_after_the_end_is_admitted_every_time(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_request_sent_the_moment_a_turn_ends_is_admitted_every_time(
+    open_bench: OpenBench,
 ) -> None:
-    scripts = (streaming(created(), completed()) for _ in range(REQUESTS))
-    bench = Bench(nursery, *scripts, limits=UNBOUNDED)
+    bench = open_bench(
+        *(streaming(created(), completed()) for _ in range(REQUESTS)), limits=UNBOUNDED
+    )
     clients: list[HttpClient] = []
 
     def ask_at_once(kind: str = "response.completed") -> None:
@@ -143,56 +131,49 @@ async def test_a_request_on_the_byte_after_the_end_is_admitted_every_time(
     assert all(client.complete for client in clients)
 
 
-async def test_a_frame_that_arrives_after_the_upstreams_end_was_read_replaces_nothing(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_frame_that_comes_after_the_end_was_read_upstream_replaces_nothing(
+    bench: Bench,
 ) -> None:
-    lingering = trio.Event()
-    bench = Bench(
-        nursery,
-        streaming(created("resp_1"), completed("resp_1"), lingering),
+    bench.upstream.will(
+        streaming(created("resp_1"), completed("resp_1"), trio.Event()),
         streaming(created("resp_2"), completed("resp_2")),
     )
 
-    socket = await bench.turn(Transport.WEBSOCKET)
-    await socket.wait_for("response.created")
+    socket = await bench.turn(Transport.WEBSOCKET, until="response.created")
     await wait_all_tasks_blocked()
     held = bench.turns
     await socket.say(create())
     await socket.wait_for("response.completed", 2)
 
     assert held == 1
-    assert [event["response"]["id"] for event in socket.events] == [
-        "resp_1",
-        "resp_1",
-        "resp_2",
-        "resp_2",
-    ]
+    ids = [event["response"]["id"] for event in socket.events]
+    assert ids == ["resp_1", "resp_1", "resp_2", "resp_2"]
     assert bench.outcomes == [Outcome.COMPLETED, Outcome.COMPLETED]
     assert bench.log.index("released 1") < bench.log.index("admitted 2")
 
 
-async def test_an_interrupt_that_arrives_after_the_upstreams_end_was_read_ends_nothing(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_an_interrupt_that_comes_after_the_end_was_read_upstream_ends_nothing(
+    bench: Bench,
 ) -> None:
-    bench = Bench(nursery, streaming(created(), completed(), trio.Event()))
+    bench.upstream.will(streaming(created(), completed(), trio.Event()))
 
-    socket = await bench.turn(Transport.WEBSOCKET)
-    await socket.wait_for("response.created")
+    socket = await bench.turn(Transport.WEBSOCKET, until="response.created")
     await wait_all_tasks_blocked()
-    await socket.say('{"type":"response.interrupt"}')
-    await socket.wait_for("response.completed")
+    await socket.say_until("response.completed", interrupt())
 
     assert socket.types == ["response.created", "response.completed"]
     assert bench.outcomes == [Outcome.COMPLETED]
 
 
-async def test_events_that_arrive_together_leave_together_and_unchanged(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_turn_that_ends_during_the_drain_ends_as_usual(
+    transport: Transport, bench: Bench
 ) -> None:
-    chunk = b": hi\n\n" + delta("one") + delta("two")
-    bench = Bench(nursery, streaming(created(), 1.0, chunk, 1.0, completed()))
+    bench.upstream.will(streaming(created(), 5.0, completed()))
 
-    client = bench.post()
-    await client.wait_returned()
+    client = await bench.turn(transport, until="response.created")
+    bench.runtime.admission.close_door(10)
+    await bench.runtime.admission.wait_idle()
+    await client.wait_for("response.completed")
 
-    assert client.chunks == [created(), chunk, completed()]
+    assert bench.outcomes == [Outcome.COMPLETED]
+    assert trio.current_time() == pytest.approx(5, abs=0.1)

@@ -4,27 +4,26 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from lifecycle import Lease, Limits, Overlap
 from proxy.errors import UpstreamCut
 from proxy.journal.record import Outcome, Transport
 from tests.testkit.asgi import Client, SocketClient
 from tests.testkit.events import completed, create, created, delta, failed, interrupt
-from tests.testkit.runtime import TRANSPORTS, Bench
+from tests.testkit.runtime import TRANSPORTS, Bench, OpenBench
 from tests.testkit.upstream import Script, Step, answer, failing, rejecting, streaming
 
-both = pytest.mark.parametrize("transport", TRANSPORTS)
 LINGERS_SECONDS = 0.25
-FOR_EVER = 10**6
+FOREVER_SECONDS = 10**6
 
 Act = Callable[[Bench, Client, trio.Event], Awaitable[object]]
 
 
 async def stray(bench: Bench, lease: Lease) -> None:
-    """A task that would go on for ever, and takes its time when it is cancelled."""
+    """A task that goes on forever, and takes its time when it is cancelled."""
     try:
-        await trio.sleep(FOR_EVER)
+        await trio.sleep(FOREVER_SECONDS)
     finally:
         with trio.CancelScope(shield=True):
             await trio.sleep(LINGERS_SECONDS)
@@ -32,7 +31,7 @@ async def stray(bench: Bench, lease: Lease) -> None:
 
 
 async def with_strays(bench: Bench, transport: Transport) -> Client:
-    """A turn whose nursery has two tasks more than its own."""
+    """Begin a turn and add two tasks to its nursery."""
     client = await bench.turn(transport)
     await wait_all_tasks_blocked()
     (lease,) = bench.runtime.admission.held
@@ -43,14 +42,13 @@ async def with_strays(bench: Bench, transport: Transport) -> Client:
 
 
 def books(log: list[str]) -> list[str]:
-    """What became of the first turn, without what its client saw meanwhile."""
+    """The log of the first turn, without what its client saw."""
     return [line for line in log if line in ("admitted 1", "gone 1", "released 1")]
 
 
 GONE_FIRST = ["admitted 1", "gone 1", "gone 1", "released 1"]
 
 
-@both
 @pytest.mark.parametrize(
     ("rest", "outcome"),
     [
@@ -64,15 +62,11 @@ GONE_FIRST = ["admitted 1", "gone 1", "gone 1", "released 1"]
     ],
     ids=["completed", "failed", "cut", "early end", "silence", "bug", "larger than the outbox"],
 )
-async def test_however_the_upstream_ends_a_turn(
-    transport: Transport,
-    rest: list[Step],
-    outcome: Outcome,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
+async def test_strays_are_gone_before_the_lease_however_the_upstream_ends_a_turn(
+    transport: Transport, rest: list[Step], outcome: Outcome, open_bench: OpenBench
 ) -> None:
     go = trio.Event()
-    bench = Bench(nursery, streaming(created(), go, *rest))
+    bench = open_bench(streaming(created(), go, *rest))
 
     await with_strays(bench, transport)
     go.set()
@@ -82,28 +76,23 @@ async def test_however_the_upstream_ends_a_turn(
     assert bench.outcomes == [outcome]
 
 
-@both
 @pytest.mark.parametrize(
     ("script", "outcome"),
     [
         (rejecting(429, b"{}"), Outcome.UPSTREAM_REFUSED),
         (failing(), Outcome.UPSTREAM_FAILED),
-        (Script(before=[FOR_EVER]), Outcome.UPSTREAM_FAILED),
+        (Script(before=[FOREVER_SECONDS]), Outcome.UPSTREAM_FAILED),
     ],
     ids=["refused", "unreachable", "no answer"],
 )
-async def test_however_the_upstream_refuses_a_turn(
-    transport: Transport,
-    script: Script,
-    outcome: Outcome,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
+async def test_strays_are_gone_before_the_lease_however_the_upstream_refuses_it(
+    transport: Transport, script: Script, outcome: Outcome, open_bench: OpenBench
 ) -> None:
     go = trio.Event()
     script = Script(
         script.body, script.status, script.headers, [go, *script.before], script.failure
     )
-    bench = Bench(nursery, script, failing())
+    bench = open_bench(script, failing())
 
     await with_strays(bench, transport)
     go.set()
@@ -160,15 +149,15 @@ async def cancel_from_outside(bench: Bench, _: Client, __: trio.Event) -> None:
         (Transport.WEBSOCKET, interrupt_it, Outcome.INTERRUPTED),
     ],
 )
-async def test_however_a_turn_is_cancelled(
-    transport: Transport, act: Act, outcome: Outcome, autojump_clock: MockClock
+async def test_strays_are_gone_before_the_lease_however_a_turn_is_cancelled(
+    transport: Transport, act: Act, outcome: Outcome, open_bench: OpenBench
 ) -> None:
     go = trio.Event()
     big = delta("x" * 300_000)
     limits = Limits(overlap=Overlap.REPLACE)
     async with trio.open_nursery() as service:
         first = streaming(created(), go, big, big, big)
-        bench = Bench(service, first, answer("resp_2"), limits=limits)
+        bench = OpenBench(service)(first, answer("resp_2"), limits=limits)
         client = await with_strays(bench, transport)
 
         await act(bench, client, go)
@@ -180,10 +169,10 @@ async def test_however_a_turn_is_cancelled(
     assert bench.at_rest
 
 
-async def test_a_turn_that_is_refused_after_it_was_admitted(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_strays_are_gone_before_the_lease_of_a_turn_refused_after_admission(
+    open_bench: OpenBench,
 ) -> None:
-    bench = Bench(nursery)
+    bench = open_bench()
 
     client = bench.request("POST", "/v1/responses", headers=[("content-length", "1000")])
     await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""What clients are told when turnlane itself refuses: plain ones and Codex, on both transports."""
+"""Refusals by turnlane: what Codex and other clients are told, on both transports."""
 
 from typing import Any
 
@@ -12,7 +12,6 @@ from proxy.ingress.replies import ErrorReply, frame_form, http_form
 from proxy.journal.record import Transport
 from proxy.refusal import Reason, Refused, SpentQuota, by_admission
 from proxy.turn.ended import Displaced
-from tests.testkit.runtime import TRANSPORTS
 
 MIB = 2**20
 LIMITS = Limits(
@@ -31,28 +30,14 @@ FIGURES = figures(LIMITS, CLIENT)
 LOCALLY = "turnlane refused this locally and asked no provider: "
 RESET = SpentQuota(resets_at=1_800_003_600.5, plan_type="plus")
 
-BUSY = (
-    Reason.TURNS_AT_CAPACITY,
-    Reason.LANES_AT_CAPACITY,
-    Reason.LANE_BUSY,
-    Reason.MEMORY_AT_CAPACITY,
-    Reason.WEBSOCKETS_AT_CAPACITY,
-)
-BUDGETS = (Reason.WORKFLOW_SENDS_EXHAUSTED, Reason.WORKFLOW_CHILDREN_EXHAUSTED)
-FINAL = (
-    Reason.DISPLACED,
-    *BUDGETS,
-    Reason.ACCOUNTS_SPENT,
-    Reason.ACCOUNTS_WITHHELD,
-    Reason.TOO_LARGE,
-    Reason.UNSUPPORTED_ENCODING,
-    Reason.UNSUPPORTED_STREAM_ID,
-    Reason.UNSUPPORTED_FRAME,
-    Reason.BAD_REQUEST,
-)
-"""These cannot come true within 75 s, as long as nothing says that they lift."""
+TYPES = {
+    "server_busy": "server_error",
+    "queue_capacity_exceeded": "rate_limit_error",
+    "workflow_budget_exhausted": "rate_limit_error",
+    "usage_limit_reached": "usage_limit_reached",
+}
+"""Type of each code; any other is an `invalid_request_error`."""
 
-both = pytest.mark.parametrize("transport", TRANSPORTS)
 each = pytest.mark.parametrize("reason", Reason)
 anyone = pytest.mark.parametrize("codex", [False, True], ids=["plain", "codex"])
 
@@ -81,13 +66,12 @@ def json(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("reason", AdmissionReason)
-def test_each_reason_of_admission_is_a_reason(reason: AdmissionReason) -> None:
+def test_every_reason_of_admission_is_a_reason(reason: AdmissionReason) -> None:
     refused = by_admission(AdmissionRefused(reason, 2.5))
 
     assert (refused.reason.value, refused.retry_seconds) == (reason.value, 2.5)
 
 
-@both
 @anyone
 @each
 def test_both_forms_of_a_refusal_say_the_same(
@@ -116,78 +100,108 @@ def test_both_forms_of_a_refusal_say_the_same(
     assert named.keys() - framing.keys() <= {"x-turnlane-refusal", "retry-after"}
 
 
-@both
-@anyone
-@each
-def test_whatever_means_later_says_when(reason: Reason, codex: bool, transport: Transport) -> None:
-    no = told(reason, codex=codex, transport=transport, retry_seconds=0.2)
+# What a client decides by: status, code and advice, as SPEC lists them.
 
-    if no.status in (429, 503):
-        assert no.retry_after is not None
-        assert no.retry_after >= 1
+Row = tuple[Reason, float | None, str, str, str]
+"""Reason, seconds until it lifts; for other clients, for Codex over HTTP, and on a WebSocket."""
 
 
-@both
-@each
-def test_codex_is_told_a_final_no_in_the_only_form_whose_words_it_shows(
-    reason: Reason, transport: Transport
+def row(
+    reason: Reason,
+    seconds: float | None,
+    plain: str,
+    over_http: str | None = None,
+    on_a_websocket: str | None = None,
+) -> Row:
+    """Without words of its own, Codex is told the same as others."""
+    return (reason, seconds, plain, over_http or plain, on_a_websocket or plain)
+
+
+FINAL = "400 invalid_prompt -"
+BUSY = "503 server_busy 2"
+SPENT = Reason.ACCOUNTS_SPENT
+WITHHELD = Reason.ACCOUNTS_WITHHELD
+BUDGETS = (Reason.WORKFLOW_SENDS_EXHAUSTED, Reason.WORKFLOW_CHILDREN_EXHAUSTED)
+QUEUE = "queue_capacity_exceeded 5"
+BUDGET = "429 workflow_budget_exhausted"
+LIMIT = "usage_limit_reached"
+TABLE = [
+    row(Reason.TURNS_AT_CAPACITY, None, BUSY),
+    row(Reason.LANES_AT_CAPACITY, None, BUSY),
+    row(Reason.LANE_BUSY, None, BUSY),
+    row(Reason.MEMORY_AT_CAPACITY, None, BUSY),
+    row(Reason.WEBSOCKETS_AT_CAPACITY, None, BUSY),
+    row(Reason.DRAINING, 0.0, "503 server_busy 1"),
+    row(Reason.DRAINING, 11.5, "503 server_busy 12"),
+    row(Reason.DRAINING, 602.0, "503 server_busy 602"),
+    row(
+        Reason.WORKFLOW_CONCURRENCY_EXHAUSTED, None, f"429 {QUEUE}", f"503 {QUEUE}", f"429 {QUEUE}"
+    ),
+    *(row(reason, 0.0, f"{BUDGET} 1") for reason in BUDGETS),
+    *(row(reason, 30.1, f"{BUDGET} 31") for reason in BUDGETS),
+    *(row(reason, 75.0, f"{BUDGET} 75") for reason in BUDGETS),
+    *(row(reason, 75.1, f"{BUDGET} -", FINAL, FINAL) for reason in BUDGETS),
+    *(row(reason, None, f"{BUDGET} -", FINAL, FINAL) for reason in BUDGETS),
+    row(Reason.WORKFLOW_TRACKING_EXHAUSTED, None, "503 server_busy 5"),
+    # Codex gives up at once on a 429 with this code, whatever its advice.
+    row(SPENT, 74.2, f"429 {LIMIT} 75", f"503 {LIMIT} 75", f"429 {LIMIT} 75"),
+    row(SPENT, 3600.5, f"429 {LIMIT} -", f"429 {LIMIT} -", FINAL),
+    row(SPENT, None, f"429 {LIMIT} -", f"429 {LIMIT} -", FINAL),
+    row(WITHHELD, 0.2, "503 server_busy 1"),
+    row(WITHHELD, 74.2, "503 server_busy 75"),
+    row(WITHHELD, 75.1, "503 server_busy 76", FINAL, FINAL),
+    row(Reason.UNAUTHORIZED, None, "401 unauthorized -"),
+    row(Reason.NO_CREDENTIAL, None, "401 no_credential -"),
+    row(Reason.FOREIGN_ORIGIN, None, "403 foreign_origin -"),
+    row(Reason.NOT_FOUND, None, "404 not_found -"),
+    row(Reason.METHOD_NOT_ALLOWED, None, "405 method_not_allowed -"),
+    row(Reason.BODY_TIMEOUT, None, "408 body_timeout -"),
+    row(Reason.DISPLACED, None, "409 continued_elsewhere -", FINAL, FINAL),
+    row(Reason.TOO_LARGE, None, "413 too_large -", FINAL, FINAL),
+    row(Reason.UNSUPPORTED_ENCODING, None, "415 unsupported_encoding -", FINAL, FINAL),
+    row(Reason.UNSUPPORTED_STREAM_ID, None, "400 unsupported_stream_id -", FINAL, FINAL),
+    row(Reason.UNSUPPORTED_FRAME, None, "400 unsupported_frame -", FINAL, FINAL),
+    row(Reason.BAD_REQUEST, None, "400 bad_request -", FINAL, FINAL),
+    # Codex answers this code by sending everything again, so it is never disguised.
+    row(Reason.PREVIOUS_RESPONSE_NOT_FOUND, None, "400 previous_response_not_found -"),
+]
+
+
+def test_the_table_has_every_reason() -> None:
+    assert {reason for reason, *_ in TABLE} == set(Reason)
+
+
+@pytest.mark.parametrize(("reason", "seconds", "plain", "over_http", "on_a_websocket"), TABLE)
+def test_status_code_and_advice_are_those_of_the_contract(
+    reason: Reason, seconds: float | None, plain: str, over_http: str, on_a_websocket: str
 ) -> None:
-    plain = told(reason, transport=transport)
-    no = told(reason, codex=True, transport=transport)
-
-    if reason in FINAL and (reason, transport) != (Reason.ACCOUNTS_SPENT, Transport.HTTP):
-        assert (no.status, no.type) == (400, "invalid_request_error")
-        assert (no.code, no.retry_after) == ("invalid_prompt", None)
-    else:
-        assert (no.type, no.code, no.retry_after) == (plain.type, plain.code, plain.retry_after)
-    assert (no.message, no.reason) == (plain.message, reason)
-
-
-# What a client decides by, and what a person reads.
-
-
-@pytest.mark.parametrize("reason", BUSY)
-def test_a_ceiling_that_is_reached_is_a_503_to_try_again_in_2_seconds(reason: Reason) -> None:
-    no = told(reason)
-
-    assert (no.status, no.type, no.code) == (503, "server_error", "server_busy")
-    assert no.retry_after == 2
+    for codex, transport, expected in (
+        (False, Transport.HTTP, plain),
+        (False, Transport.WEBSOCKET, plain),
+        (True, Transport.HTTP, over_http),
+        (True, Transport.WEBSOCKET, on_a_websocket),
+    ):
+        no = told(reason, codex=codex, transport=transport, retry_seconds=seconds)
+        assert f"{no.status} {no.code} {no.retry_after or '-'}" == expected
+        assert no.type == TYPES.get(no.code, "invalid_request_error")
+        assert no.error["retryable"] is (no.retry_after is not None)
+        assert (no.message, no.reason) == (told(reason).message, reason)
 
 
-@pytest.mark.parametrize(
-    ("reason", "status"),
-    [
-        (Reason.UNAUTHORIZED, 401),
-        (Reason.NO_CREDENTIAL, 401),
-        (Reason.FOREIGN_ORIGIN, 403),
-        (Reason.NOT_FOUND, 404),
-        (Reason.METHOD_NOT_ALLOWED, 405),
-        (Reason.BODY_TIMEOUT, 408),
-        (Reason.TOO_LARGE, 413),
-        (Reason.UNSUPPORTED_ENCODING, 415),
-        (Reason.UNSUPPORTED_STREAM_ID, 400),
-        (Reason.UNSUPPORTED_FRAME, 400),
-        (Reason.BAD_REQUEST, 400),
-    ],
-)
-def test_what_is_wrong_with_a_request_is_its_code(reason: Reason, status: int) -> None:
-    no = told(reason)
+def test_a_displaced_turn_is_refused_as_such() -> None:
+    displaced = error_reply(Displaced(), Audience(codex=False, transport=Transport.HTTP), FIGURES)
 
-    assert (no.status, no.type) == (status, "invalid_request_error")
-    assert (no.code, no.retry_after) == (reason.value, None)
+    assert displaced == told(Reason.DISPLACED, transport=Transport.HTTP, detail="")
 
 
-def test_too_many_tasks_are_waited_for_longer() -> None:
-    no = told(Reason.WORKFLOW_TRACKING_EXHAUSTED)
+def test_spent_accounts_come_with_the_time_of_their_reset() -> None:
+    no = told(SPENT, retry_seconds=3600.5, spent=RESET)
 
-    assert (no.status, no.code, no.retry_after) == (503, "server_busy", 5)
+    assert (no.error["resets_at"], no.error["plan_type"]) == (1_800_003_601, "plus")
+    assert "2027-01-15 09:00:00 UTC" in no.message
 
 
-def test_a_turn_that_was_continued_elsewhere_is_a_conflict() -> None:
-    no = error_reply(Displaced(), Audience(codex=False, transport=Transport.HTTP), FIGURES)
-
-    assert (no.status, no.code, no.retry_after) == (409, "continued_elsewhere", None)
-    assert no.reason is Reason.DISPLACED
+# What a person reads.
 
 
 @pytest.mark.parametrize(
@@ -225,112 +239,8 @@ def test_after_a_provider_was_asked_the_message_says_so() -> None:
     assert message.startswith("turnlane refused this locally, after what providers said: ")
 
 
-def test_a_full_workflow_is_what_codex_waits_for_longest() -> None:
-    reason = Reason.WORKFLOW_CONCURRENCY_EXHAUSTED
-    over_http = told(reason, codex=True, transport=Transport.HTTP)
-    on_a_websocket = told(reason, codex=True, transport=Transport.WEBSOCKET)
-
-    assert (over_http.status, over_http.code) == (503, "queue_capacity_exceeded")
-    assert (on_a_websocket.status, on_a_websocket.code) == (429, "queue_capacity_exceeded")
-    assert over_http.retry_after == on_a_websocket.retry_after == 5
-
-
-budgets = pytest.mark.parametrize("reason", BUDGETS)
-
-
-@both
-@budgets
-@anyone
-@pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (0.2, 1), (30.1, 31), (75.0, 75)])
-def test_a_budget_that_comes_back_soon_can_be_waited_for(
-    reason: Reason, codex: bool, seconds: float, advice: int, transport: Transport
-) -> None:
-    no = told(reason, codex=codex, transport=transport, retry_seconds=seconds)
-
-    assert (no.status, no.code) == (429, "workflow_budget_exhausted")
-    assert no.retry_after == advice
-    assert no.error["retryable"] is True
-
-
-@both
-@budgets
-def test_a_budget_that_comes_back_late_is_final(reason: Reason, transport: Transport) -> None:
-    plain = told(reason, transport=transport, retry_seconds=75.1)
-    no = told(reason, codex=True, transport=transport, retry_seconds=75.1)
-
-    assert (plain.status, plain.code) == (429, "workflow_budget_exhausted")
-    assert (no.status, no.code) == (400, "invalid_prompt")
-    assert plain.retry_after is no.retry_after is None
-
-
-@both
-@anyone
-def test_quota_that_comes_back_soon_can_be_waited_for(codex: bool, transport: Transport) -> None:
-    no = told(
-        Reason.ACCOUNTS_SPENT, codex=codex, transport=transport, retry_seconds=74.2, spent=RESET
-    )
-
-    # Codex gives a 429 with this code up at once, whatever its advice.
-    assert no.status == (503 if codex and transport is Transport.HTTP else 429)
-    assert (no.code, no.retry_after) == ("usage_limit_reached", 75)
-    assert "2027-01-15 09:00:00 UTC" in no.message
-
-
-@both
-@anyone
-def test_quota_that_comes_back_late_is_said_with_its_time(
-    codex: bool, transport: Transport
-) -> None:
-    no = told(
-        Reason.ACCOUNTS_SPENT, codex=codex, transport=transport, retry_seconds=3600.5, spent=RESET
-    )
-
-    in_words = codex and transport is Transport.WEBSOCKET
-    assert (no.status, no.code) == (
-        (400, "invalid_prompt") if in_words else (429, "usage_limit_reached")
-    )
-    assert no.retry_after is None
-    assert no.error["resets_at"] == 1_800_003_601
-    assert no.error["plan_type"] == "plus"
-
-
-@both
-@anyone
-@pytest.mark.parametrize(("seconds", "advice"), [(0.2, 1), (74.2, 75), (75.1, 76)])
-def test_accounts_that_are_withheld_say_until_when(
-    codex: bool, seconds: float, advice: int, transport: Transport
-) -> None:
-    no = told(Reason.ACCOUNTS_WITHHELD, codex=codex, transport=transport, retry_seconds=seconds)
-
-    final = codex and seconds > 75
-    assert (no.status, no.retry_after) == ((400, None) if final else (503, advice))
-
-
-@pytest.mark.parametrize("codex", [False, True])
-def test_an_unknown_response_is_never_disguised(codex: bool) -> None:
-    reason = Reason.PREVIOUS_RESPONSE_NOT_FOUND
-    frame = json(frame_form(told(reason, codex=codex, detail="resp_9")))
-
-    assert frame["status"] == 400
-    assert frame["error"]["code"] == "previous_response_not_found"
-    assert "resp_9" in frame["error"]["message"]
-    assert frame["headers"] == {"x-turnlane-refusal": "previous_response_not_found"}
-
-
 def test_a_detail_may_hold_anything_and_its_length_is_bounded() -> None:
     message = told(Reason.BAD_REQUEST, detail="{turns} {0} %s " + "x" * 10**6).message
 
     assert message.startswith(LOCALLY + "{turns} {0} %s xxx")
     assert len(message) < 1000
-
-
-@both
-@anyone
-@pytest.mark.parametrize(("seconds", "advice"), [(0.0, 1), (11.5, 12), (602.0, 602)])
-def test_a_drain_is_waited_for_however_long_it_lasts(
-    seconds: float, advice: int, codex: bool, transport: Transport
-) -> None:
-    no = told(Reason.DRAINING, codex=codex, transport=transport, retry_seconds=seconds)
-
-    assert (no.status, no.type, no.code) == (503, "server_error", "server_busy")
-    assert no.retry_after == advice

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from lifecycle import Limits, WorkflowLimits
 from proxy.config.settings import ClientSettings
@@ -15,7 +14,7 @@ from proxy.journal.record import Transport
 from proxy.keys import KeyRing
 from tests.testkit.asgi import Client
 from tests.testkit.events import create, created, post
-from tests.testkit.runtime import TRANSPORTS, Bench, Pairs
+from tests.testkit.runtime import Bench, OpenBench, Pairs
 from tests.testkit.upstream import Script, answer, streaming
 
 Named = tuple[str, str, str | None]
@@ -83,11 +82,11 @@ FINAL = {
 }
 
 
-async def open_bench(case: Case, nursery: trio.Nursery, ring: KeyRing) -> Bench:
+async def prepared(case: Case, open_bench: OpenBench, ring: KeyRing) -> Bench:
     scripts = (case.script() for _ in case.before)
     if case.keys:
         ring.add("one")
-    bench = Bench(nursery, *scripts, limits=case.limits, client=case.client, keys=ring)
+    bench = open_bench(*scripts, limits=case.limits, client=case.client, keys=ring)
     for thread, session, parent in case.before:
         bench.post(thread=thread, session=session, parent=parent)
         await wait_all_tasks_blocked()
@@ -111,18 +110,12 @@ async def ask(bench: Bench, transport: Transport, case: Case, codex: bool) -> Cl
 
 
 @pytest.mark.parametrize("codex", [False, True], ids=["plain", "codex"])
-@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("reason", CASES)
 async def test_a_refusal_is_whole_and_local(
-    reason: str,
-    transport: Transport,
-    codex: bool,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
-    tmp_path: Path,
+    reason: str, transport: Transport, codex: bool, open_bench: OpenBench, ring: KeyRing
 ) -> None:
     case = CASES[reason]
-    bench = await open_bench(case, nursery, KeyRing(tmp_path))
+    bench = await prepared(case, open_bench, ring)
     books = bench.runtime.admission.statistics()
     told = (await ask(bench, transport, case, codex)).refused
     after = bench.runtime.admission.statistics()
@@ -140,16 +133,11 @@ async def test_a_refusal_is_whole_and_local(
     assert after.memory.held_bytes == books.memory.held_bytes
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("reason", [name for name in CASES if name.startswith("workflow_")])
 async def test_the_record_of_a_refused_worker_names_the_root_that_would_have_paid(
-    reason: str,
-    transport: Transport,
-    nursery: trio.Nursery,
-    autojump_clock: MockClock,
-    tmp_path: Path,
+    reason: str, transport: Transport, open_bench: OpenBench, ring: KeyRing
 ) -> None:
-    bench = await open_bench(CASES[reason], nursery, KeyRing(tmp_path))
+    bench = await prepared(CASES[reason], open_bench, ring)
     await ask(bench, transport, CASES[reason], codex=False)
     (record,) = [record for record in bench.records if record.refusal]
 

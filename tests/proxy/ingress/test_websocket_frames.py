@@ -1,6 +1,4 @@
-"""Frames to a client: what came together, in order, and how its turn ended."""
-
-from typing import Any
+"""Frames to a WebSocket client, pure: what came together, in order, and how its turn ended."""
 
 import msgspec
 import pytest
@@ -51,22 +49,17 @@ def finished(final: Event) -> Finished:
     return Finished(final=final, usage=UNKNOWN_USAGE)
 
 
-def last(ended: Ended, *, codex: bool = False) -> Any:
-    (frame,) = frames(ended=ended, codex=codex)
-    return msgspec.json.decode(frame)
-
-
-def test_data_goes_out_as_it_came_and_in_order() -> None:
+def test_data_leaves_as_it_came_and_in_order() -> None:
     ended = finished(COMPLETED)
 
     assert frames(CREATED, DELTA, ended=ended) == [CREATED.data, DELTA.data, COMPLETED.data]
 
 
-def test_nothing_taken_is_nothing_sent() -> None:
+def test_without_events_there_are_no_frames() -> None:
     assert frames() == []
 
 
-def test_comments_and_empty_data_are_no_frames() -> None:
+def test_comments_and_empty_data_make_no_frame() -> None:
     assert frames(Event(b": hi\n\n", None, ""), Event(b"data:\n\n", b"", "")) == []
 
 
@@ -74,7 +67,7 @@ def test_a_frame_is_valid_text_whatever_the_upstream_wrote() -> None:
     assert frames(event_from(b"caf\xe9 \xc3\xa9", "")) == ["caf\ufffd é".encode()]
 
 
-def test_what_the_head_says_goes_before_the_first_event() -> None:
+def test_headers_become_events_before_the_first() -> None:
     head = Head(
         status=200,
         headers=[(b"x-codex-turn-state", b"state"), (b"x-codex-primary-used-percent", b"5")],
@@ -86,73 +79,49 @@ def test_what_the_head_says_goes_before_the_first_event() -> None:
     assert event == CREATED.data
 
 
-def test_a_head_with_nothing_for_a_websocket_is_no_frame() -> None:
+def test_headers_that_mean_nothing_on_a_websocket_make_no_frame() -> None:
     head = Head(status=200, headers=[(b"content-type", b"text/event-stream")])
 
     assert frames(CREATED, head=head) == [CREATED.data]
 
 
-def test_a_terminal_event_without_data_still_is_a_frame() -> None:
+def test_a_terminal_event_without_data_makes_a_frame() -> None:
     ended = finished(Event(b"", None, "response.completed"))
 
     assert frames(ended=ended) == [b""]
 
 
-def test_an_error_event_gets_the_status_without_which_codex_waits() -> None:
-    final = event_from(b'{"type":"error","code":"x","message":"m"}', "error")
-    frame = last(finished(final))
-
-    assert (frame["status"], frame["error"]["message"]) == (502, "m")
-    assert frame["headers"] == {"retry-after": "2"}
-
-
-def test_an_upstreams_no_keeps_its_status() -> None:
-    rejected = Rejected(status=402, headers=[], body=b'{"error":{"message":"pay"}}')
-    frame = last(rejected)
-
-    assert (frame["status"], frame["error"]) == (402, {"message": "pay"})
-
-
-def test_an_upstream_that_was_not_reached_is_said_to_be() -> None:
-    failure = Failure(status=504, code="upstream_timeout", message="m", retriable=False)
-    frame = last(failure)
-
-    assert (frame["status"], frame["error"]["code"]) == (504, "upstream_timeout")
+FAILURE = Failure(status=504, code="upstream_timeout", message="the reason", retriable=False)
 
 
 @pytest.mark.parametrize(
-    ("ended", "codex", "status", "code"),
+    ("ended", "codex", "shape"),
     [
-        (Refused(reason=Reason.LANE_BUSY), True, 503, "server_busy"),
-        (Refused(reason=Reason.BAD_REQUEST), False, 400, "bad_request"),
-        (Refused(reason=Reason.TOO_LARGE), True, 400, "invalid_prompt"),
-        (Displaced(), False, 409, "continued_elsewhere"),
-        (Displaced(), True, 400, "invalid_prompt"),
-        (Cut(how="reset"), True, 502, "upstream_cut"),
-        (Broken(), True, 500, "internal_error"),
+        (Refused(reason=Reason.BAD_REQUEST, detail="the reason"), False, (400, "bad_request")),
+        (Refused(reason=Reason.TOO_LARGE), True, (400, "invalid_prompt")),
+        (Displaced(), True, (400, "invalid_prompt")),
+        (FAILURE, True, (504, "upstream_timeout")),
+        (Cut(how="the reason"), True, (502, "upstream_cut")),
+        (Broken(), True, (500, "internal_error")),
+        (Rejected(status=402, headers=[], body=b'{"error":{"code":"x"}}'), True, (402, "x")),
+        (finished(event_from(b'{"type":"error","error":{"code":"x"}}', "error")), True, (502, "x")),
     ],
+    ids=lambda value: type(value).__name__,
 )
-def test_an_end_that_has_words_is_told(ended: Ended, codex: bool, status: int, code: str) -> None:
-    frame = last(ended, codex=codex)
+def test_every_end_that_a_client_is_told_of_is_one_frame(
+    ended: Ended, codex: bool, shape: tuple[int, str]
+) -> None:
+    (frame,) = frames(ended=ended, codex=codex)
+    said = msgspec.json.decode(frame)
 
-    assert (frame["type"], frame["status"], frame["error"]["code"]) == ("error", status, code)
-
-
-@pytest.mark.parametrize(
-    "ended",
-    [
-        Refused(reason=Reason.BAD_REQUEST, detail="the reason"),
-        Cut(how="the reason"),
-    ],
-)
-def test_a_detail_reaches_the_client(ended: Ended) -> None:
-    assert "the reason" in last(ended)["error"]["message"]
+    assert (said["type"], said["status"], said["error"]["code"]) == ("error", *shape)
+    assert "the reason" not in repr(ended) or "the reason" in said["error"]["message"]
 
 
 @pytest.mark.parametrize("ended", TELLS_NOTHING, ids=repr)
-def test_nobody_is_told_about_an_end_that_is_their_own(ended: Ended) -> None:
+def test_an_end_that_the_client_caused_makes_no_frame(ended: Ended) -> None:
     assert frames(CREATED, ended=ended) == [CREATED.data]
 
 
-def test_a_filler_is_an_event_that_ends_nothing() -> None:
+def test_a_filler_is_not_a_terminal_event() -> None:
     assert msgspec.json.decode(FILLER) == {"type": "keepalive"}

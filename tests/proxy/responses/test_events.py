@@ -1,5 +1,6 @@
-"""Responses events: what turnlane reads, mends or makes itself."""
+"""Responses events: what turnlane reads, completes or makes itself."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -22,12 +23,20 @@ from proxy.responses.rawjson import members
 from proxy.responses.sse import Event, event_from, events_of
 
 DEEP = b'{"response":{"id":"x","usage":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+INPUT, OUTPUT = "input_tokens_details", "output_tokens_details"
+ZERO = {
+    "input_tokens": 0,
+    "output_tokens": 0,
+    "total_tokens": 0,
+    INPUT: {"cached_tokens": 0},
+    OUTPUT: {"reasoning_tokens": 0},
+}
 COMPLETE = {
     "input_tokens": 100,
-    "input_tokens_details": {"cached_tokens": 80, "more": 1},
     "output_tokens": 7,
-    "output_tokens_details": {"reasoning_tokens": 5},
     "total_tokens": 107,
+    INPUT: {"cached_tokens": 80, "more": 1},
+    OUTPUT: {"reasoning_tokens": 5},
 }
 
 
@@ -37,9 +46,9 @@ def completed(usage: object) -> Event:
     return event_from(data, "response.completed")
 
 
-def usage_of(event: Event) -> Any:
+def decoded(event: Event) -> Any:
     assert event.data is not None
-    return msgspec.json.decode(event.data)["response"]["usage"]
+    return msgspec.json.decode(event.data)
 
 
 # Reading.
@@ -49,16 +58,12 @@ def usage_of(event: Event) -> Any:
     ("data", "name"),
     [
         (b'{"type":"response.created","response":{"id":"resp_1","x":1}}', "resp_1"),
-        (b'{"response":{}}', ""),
-        (b'{"response":{"id":null}}', ""),
-        (b'{"response":{"id":7}}', ""),
-        (b'{"response":null}', ""),
-        (b"{}", ""),
-        (b"[DONE]", ""),
-        (b"", ""),
+        *((b'{"response":{}}', ""), (b'{"response":{"id":null}}', "")),
+        *((b'{"response":{"id":7}}', ""), (b'{"response":null}', "")),
+        *((b"{}", ""), (b"[DONE]", ""), (b"", "")),
     ],
 )
-def test_the_id_of_a_response(data: bytes, name: str) -> None:
+def test_an_event_names_its_response_or_none(data: bytes, name: str) -> None:
     assert response_id(data) == name
 
 
@@ -66,9 +71,7 @@ def test_the_id_of_a_response(data: bytes, name: str) -> None:
     ("data", "item"),
     [
         (b'{"type":"x","item": {"a":  [1.0] } }', b'{"a":  [1.0] }'),
-        (b'{"type":"x"}', b""),
-        (b"[]", b""),
-        (b"{", b""),
+        *((b'{"type":"x"}', b""), (b"[]", b""), (b"{", b"")),
     ],
 )
 def test_an_output_item_keeps_its_bytes(data: bytes, item: bytes) -> None:
@@ -90,80 +93,56 @@ def test_a_complete_usage_passes_as_it_came() -> None:
     ("usage", "filled", "said"),
     [
         ({}, {}, UNKNOWN_USAGE),
-        ({"input_tokens": 9}, {"input_tokens": 9, "total_tokens": 9}, TokenUsage(input_tokens=9)),
+        ({"input_tokens": 9}, {"total_tokens": 9}, TokenUsage(input_tokens=9)),
         (
             {"input_tokens": 9, "output_tokens": 4, "cost": 0.5},
-            {"input_tokens": 9, "output_tokens": 4, "total_tokens": 13, "cost": 0.5},
+            {"total_tokens": 13},
             TokenUsage(input_tokens=9, output_tokens=4),
         ),
         (
-            {"input_tokens": 9, "output_tokens": 4, "total_tokens": 20},
-            {"input_tokens": 9, "output_tokens": 4, "total_tokens": 20},
-            TokenUsage(input_tokens=9, output_tokens=4),
-        ),
-        (
-            {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 3}},
             {
                 "input_tokens": 9,
-                "total_tokens": 9,
-                "input_tokens_details": {"cached_tokens": 3},
+                "output_tokens": 4,
+                "total_tokens": 20,
+                INPUT: {"cached_tokens": 3},
             },
-            TokenUsage(input_tokens=9, cached_tokens=3),
+            {},
+            TokenUsage(input_tokens=9, cached_tokens=3, output_tokens=4),
         ),
         (
-            {**COMPLETE, "output_tokens_details": {"more": 2}},
-            {**COMPLETE, "output_tokens_details": {"more": 2, "reasoning_tokens": 0}},
+            COMPLETE | {OUTPUT: {"more": 2}},
+            {OUTPUT: {"more": 2, "reasoning_tokens": 0}},
             TokenUsage(input_tokens=100, cached_tokens=80, output_tokens=7),
         ),
         (
-            {**COMPLETE, "input_tokens_details": None, "output_tokens": None},
-            {
-                **COMPLETE,
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": 0,
-            },
+            COMPLETE | {INPUT: None, "output_tokens": None},
+            {INPUT: {"cached_tokens": 0}, "output_tokens": 0},
             TokenUsage(input_tokens=100),
         ),
         (
-            {**COMPLETE, "input_tokens": True, "output_tokens": "7"},
-            {**COMPLETE, "input_tokens": 0, "output_tokens": 0},
+            COMPLETE | {"input_tokens": True, "output_tokens": "7"},
+            {"input_tokens": 0, "output_tokens": 0},
             TokenUsage(cached_tokens=80),
         ),
-        (
-            {"input_tokens": 0, "output_tokens": 0, "input_tokens_details": {"cached_tokens": 0}},
-            {},
-            TokenUsage(input_tokens=0, cached_tokens=0, output_tokens=0),
-        ),
+        (ZERO | {OUTPUT: None}, ZERO, TokenUsage(input_tokens=0, cached_tokens=0, output_tokens=0)),
     ],
 )
-def test_a_partial_usage_is_completed_with_noughts_and_what_is_unknown_stays_unknown(
+def test_a_partial_usage_is_completed_with_zeros_and_recorded_as_it_was_stated(
     usage: dict[str, Any], filled: dict[str, Any], said: TokenUsage
 ) -> None:
-    nought = {
-        "input_tokens": 0,
-        "output_tokens": 0,
-        "total_tokens": 0,
-        "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens_details": {"reasoning_tokens": 0},
-    }
     event, found = complete_usage(completed(usage))
 
-    assert usage_of(event) == nought | filled
+    assert decoded(event)["response"]["usage"] == ZERO | usage | filled
     assert found == said
 
 
 def test_completing_changes_nothing_but_the_usage() -> None:
     event, _ = complete_usage(completed({"input_tokens": 1}))
 
-    assert event.data is not None
-    document = msgspec.json.decode(event.data)
+    document = decoded(event)
     document["response"].pop("usage")
-    assert document == {
-        "type": "response.completed",
-        "response": {"id": "resp_1", "unknown": [1.5]},
-        "n": 1,
-    }
-    assert event.type == "response.completed"
+    response = {"id": "resp_1", "unknown": [1.5]}
+    assert document == {"type": "response.completed", "response": response, "n": 1}
     assert events_of(event.raw) == [event]
 
 
@@ -175,12 +154,8 @@ def test_completing_changes_nothing_but_the_usage() -> None:
         b'{"type":"response.completed","response":{"id":"resp_1","usage":[]}}',
         b'{"type":"response.completed","response":{"id":"resp_1","usage":7}}',
         b'{"type":"response.completed","response":null}',
-        b'{"type":"response.completed"}',
-        b'{"type":"response.completed",',
+        *(b'{"type":"response.completed"}', b'{"type":"response.completed",', b"[]", b"", None),
         DEEP,
-        b"[]",
-        b"",
-        None,
     ],
     ids=lambda data: repr(data)[-60:],
 )
@@ -194,29 +169,26 @@ COUNTS = st.none() | st.integers(0, 2**70) | st.just("7") | st.booleans() | st.f
 DETAILS = st.none() | st.dictionaries(
     st.sampled_from(["cached_tokens", "reasoning_tokens", "x"]), COUNTS
 )
+TOTALS = ("input_tokens", "output_tokens", "total_tokens")
 
 
 @given(
     st.fixed_dictionaries(
         {},
         optional={
-            "input_tokens": COUNTS,
-            "output_tokens": COUNTS,
-            "total_tokens": COUNTS,
-            "input_tokens_details": DETAILS,
-            "output_tokens_details": DETAILS,
-            "other": COUNTS,
+            **dict.fromkeys([*TOTALS, "other"], COUNTS),
+            **dict.fromkeys([INPUT, OUTPUT], DETAILS),
         },
     )
 )
-def test_whatever_the_upstream_counted_codex_can_read_it(usage: dict[str, Any]) -> None:
+def test_codex_can_read_any_usage_of_an_upstream(usage: dict[str, Any]) -> None:
     event, _ = complete_usage(completed(usage))
     again, _ = complete_usage(event)
-    filled = usage_of(event)
+    filled = decoded(event)["response"]["usage"]
 
     assert again is event
     assert filled.get("other") == usage.get("other")
-    for key in ("input_tokens", "output_tokens", "total_tokens"):
+    for key in TOTALS:
         assert type(filled[key]) is int
         if type(usage.get(key)) is int:
             assert filled[key] == usage[key]
@@ -230,8 +202,7 @@ def test_whatever_the_upstream_counted_codex_can_read_it(usage: dict[str, Any]) 
     [
         b'{"type":"x","code":"y","message":"m" , "resets_at":5}',
         b'{"type":4,"code":null,"message":null}',
-        b'{"detail":"m"}',
-        b"{}",
+        *(b'{"detail":"m"}', b"{}"),
     ],
 )
 def test_an_error_that_codex_can_read_keeps_its_bytes(error: bytes) -> None:
@@ -241,64 +212,49 @@ def test_an_error_that_codex_can_read_keeps_its_bytes(error: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "readable"),
+    ("error", "code", "message", "rest"),
     [
-        (None, {"type": "server_error", "code": None, "message": "words"}),
-        (b"null", {"type": "server_error", "code": None, "message": "words"}),
-        (b'"no such model"', {"type": "server_error", "code": None, "message": "no such model"}),
-        (b'""', {"type": "server_error", "code": None, "message": "words"}),
-        (b"[1]", {"type": "server_error", "code": None, "message": "[1]"}),
-        (b"7", {"type": "server_error", "code": None, "message": "7"}),
-        (
-            b'{"type":"NotFound","code":404,"message":"m","param":null}',
-            {"type": "NotFound", "code": "404", "message": "m", "param": None},
-        ),
-        (b'{"code":"y","message":{"a":1}}', {"code": "y", "message": '{"a":1}'}),
-        (b'{"code":404}', {"code": "404", "message": "words"}),
-        (b'{"code":"\xff"}', {"type": "server_error", "code": None, "message": "words"}),
+        (None, None, "words", {"type": "server_error"}),
+        (b"null", None, "words", {"type": "server_error"}),
+        (b'"no such model"', None, "no such model", {"type": "server_error"}),
+        (b'""', None, "words", {"type": "server_error"}),
+        (b"[1]", None, "[1]", {"type": "server_error"}),
+        (b'{"type":"T","code":404,"message":"m","x":null}', "404", "m", {"type": "T", "x": None}),
+        (b'{"code":"y","message":{"a":1}}', "y", '{"a":1}', {}),
+        (b'{"code":404}', "404", "words", {}),
+        (b'{"code":"\xff"}', None, "words", {"type": "server_error"}),
     ],
 )
-def test_an_error_that_codex_would_ignore_is_put_into_words(
-    error: bytes | None, readable: dict[str, Any]
+def test_an_error_that_codex_would_ignore_is_put_into_a_shape_that_it_reads(
+    error: bytes | None, code: str | None, message: str, rest: dict[str, object]
 ) -> None:
     stated = None if error is None else msgspec.Raw(error)
 
-    assert readable_error(stated, "words") == readable
+    assert readable_error(stated, "words") == {"code": code, "message": message, **rest}
 
 
 @pytest.mark.parametrize(
     ("event", "status"),
     [
-        (b'{"status":429}', 429),
-        (b'{"status_code":503}', 503),
-        (b'{"status":302}', 302),
-        (b"{}", None),
-        (b'{"status":200}', None),
-        (b'{"status":99}', None),
-        (b'{"status":1000}', None),
-        (b'{"status":404.0}', None),
-        (b'{"status":"503"}', None),
-        (b'{"status":null}', None),
-        (b'{"status":404,"status_code":404}', None),
+        *(('{"status":429}', 429), ('{"status_code":503}', 503), ('{"status":302}', 302)),
+        *(("{}", None), ('{"status":200}', None), ('{"status":99}', None)),
+        *(('{"status":1000}', None), ('{"status":404.0}', None), ('{"status":"503"}', None)),
+        *(('{"status":null}', None), ('{"status":404,"status_code":404}', None)),
     ],
 )
-def test_a_status_counts_where_codex_acts_upon_it(event: bytes, status: int | None) -> None:
-    assert error_status(members(event)) == status
+def test_a_status_counts_if_codex_acts_on_it(event: str, status: int | None) -> None:
+    assert error_status(members(event.encode())) == status
 
 
-# Events of our own.
+# Events that turnlane makes.
 
 
-def test_an_interrupted_response_ends_as_codex_wants_it() -> None:
-    created = (
-        b'{"type":"response.created","response":'
-        b'{"id":"resp_1","model":"m","status":"in_progress","usage":{"input_tokens":1}}}'
-    )
-    event = interrupted(created)
+def test_an_interrupted_response_ends_as_codex_expects() -> None:
+    began = {"id": "resp_1", "model": "m", "status": "in_progress", "usage": {"input_tokens": 1}}
+    event = interrupted(json.dumps({"type": "response.created", "response": began}).encode())
 
     assert event.terminal
-    assert event.data is not None
-    assert msgspec.json.decode(event.data) == {
+    assert decoded(event) == {
         "type": "response.incomplete",
         "response": {
             "id": "resp_1",
@@ -318,37 +274,20 @@ def test_a_response_that_began_strangely_can_be_interrupted_too(created: bytes) 
     assert response_id(event.data or b"") == ""
 
 
-def test_a_prewarm_is_answered_as_a_model_would() -> None:
-    created, done = map(msgspec.json.decode, prewarmed("resp_1", "gpt-5.5", 1_800_000_000.9))
+@pytest.mark.parametrize("model", ["gpt-5.5", None])
+def test_a_prewarm_is_answered_as_a_model_would(model: str | None) -> None:
+    created, done = map(msgspec.json.decode, prewarmed("resp_1", model, 1_800_000_000.9))
 
-    assert created == {
-        "type": "response.created",
-        "response": {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 1_800_000_000,
-            "model": "gpt-5.5",
-            "status": "in_progress",
-            "output": [],
-        },
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1_800_000_000,
+        "model": model,
+        "status": "in_progress",
+        "output": [],
     }
+    assert created == {"type": "response.created", "response": response}
     assert done == {
         "type": "response.completed",
-        "response": {
-            **created["response"],
-            "status": "completed",
-            "usage": {
-                "input_tokens": 0,
-                "output_tokens": 0,
-                "total_tokens": 0,
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens_details": {"reasoning_tokens": 0},
-            },
-        },
+        "response": response | {"status": "completed", "usage": ZERO},
     }
-
-
-def test_a_prewarm_of_no_model_names_none() -> None:
-    created, _ = prewarmed("resp_1", None, 0.0)
-
-    assert msgspec.json.decode(created)["response"]["model"] is None

@@ -45,8 +45,8 @@ def test_a_create_is_read_once_at_its_top_level() -> None:
     assert not create.prewarm
 
 
-def test_a_bare_create_asks_with_nothing() -> None:
-    create = created(frame())
+def test_a_bare_create_has_no_input() -> None:
+    create = created(frame(previous_response_id=None))
 
     assert (create.model, create.input, create.previous_response_id) == (None, b"", None)
     assert create.metadata == {}
@@ -64,12 +64,12 @@ def test_a_bare_create_asks_with_nothing() -> None:
         (b'"\\u0068\\"i"', b'{"type":"message","role":"user","content":"\\u0068\\"i"}'),
     ],
 )
-def test_input_is_the_inside_of_an_array(value: bytes, inside: bytes) -> None:
+def test_input_is_what_the_array_holds(value: bytes, inside: bytes) -> None:
     assert created(b'{"type":"response.create","input": ' + value + b"}").input == inside
 
 
 @pytest.mark.parametrize("value", [None, 5, {"a": 1}, True])
-def test_input_that_is_neither_array_nor_string_is_unusable(value: object) -> None:
+def test_input_that_is_neither_array_nor_string_is_refused(value: object) -> None:
     assert read_frame(frame(input=value)) == Refused(
         reason=Reason.BAD_REQUEST, detail="input must be an array or a string"
     )
@@ -83,28 +83,24 @@ def test_only_generate_false_is_a_prewarm(generate: object, prewarm: bool) -> No
     assert created(frame(generate=generate)).prewarm == prewarm
 
 
-def test_a_previous_response_of_null_is_none() -> None:
-    assert created(frame(previous_response_id=None)).previous_response_id is None
-
-
 @pytest.mark.parametrize("value", [5, ["resp_1"], {}, False])
-def test_a_previous_response_that_is_no_string_is_not_taken_for_none(value: object) -> None:
+def test_a_previous_response_that_is_not_a_string_is_refused(value: object) -> None:
     assert read_frame(frame(previous_response_id=value)) == Refused(
         reason=Reason.BAD_REQUEST, detail="previous_response_id must be a string"
     )
 
 
 @pytest.mark.parametrize("metadata", [None, [], "thread_id", 5])
-def test_metadata_that_is_no_object_names_nobody(metadata: object) -> None:
+def test_metadata_that_is_not_an_object_names_nothing(metadata: object) -> None:
     assert created(frame(client_metadata=metadata)).metadata == {}
 
 
 @pytest.mark.parametrize("stream_id", ["a", None])
-def test_a_stream_id_is_refused_by_its_own_name(stream_id: object) -> None:
-    unusable = read_frame(frame(stream_id=stream_id))
+def test_a_stream_id_is_refused_with_a_reason_of_its_own(stream_id: object) -> None:
+    refused = read_frame(frame(stream_id=stream_id))
 
-    assert isinstance(unusable, Refused)
-    assert unusable.reason is Reason.UNSUPPORTED_STREAM_ID
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.UNSUPPORTED_STREAM_ID
 
 
 @pytest.mark.parametrize(
@@ -116,7 +112,7 @@ def test_a_stream_id_is_refused_by_its_own_name(stream_id: object) -> None:
         (b'{"response_id":"resp_1","type":"response.processed"}', Ignored()),
     ],
 )
-def test_the_other_frames_of_the_protocol(data: bytes, asks: object) -> None:
+def test_the_other_frames_of_the_protocol_are_read(data: bytes, asks: object) -> None:
     assert read_frame(data) == asks
 
 
@@ -129,43 +125,38 @@ def test_the_other_frames_of_the_protocol(data: bytes, asks: object) -> None:
         (b"{}", "None"),
     ],
 )
-def test_a_type_that_nobody_knows_is_named(data: bytes, named: str) -> None:
-    unusable = read_frame(data)
+def test_an_unknown_type_is_named_in_its_refusal(data: bytes, named: str) -> None:
+    refused = read_frame(data)
 
-    assert isinstance(unusable, Refused)
-    assert unusable.reason is Reason.UNSUPPORTED_FRAME
-    assert named in unusable.detail
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.UNSUPPORTED_FRAME
+    assert named in refused.detail
 
 
 @pytest.mark.parametrize(
     "data",
     [
-        b"",
-        b"[]",
-        b"null",
-        b"{",
-        b'"response.create"',
-        b'{"type":"response.create",}',
+        *(b"", b"[]", b"null", b"{", b'"response.create"', b'{"type":"response.create",}'),
         b'{"a":' * 9999,
     ],
     ids=lambda data: repr(data)[:30],
 )
-def test_what_is_no_object_is_unusable(data: bytes) -> None:
-    unusable = read_frame(data)
+def test_a_frame_that_is_not_an_object_is_refused(data: bytes) -> None:
+    refused = read_frame(data)
 
-    assert isinstance(unusable, Refused)
-    assert unusable.reason is Reason.BAD_REQUEST
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.BAD_REQUEST
 
 
 @given(st.binary(max_size=40))
-def test_anything_may_come(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert isinstance(read_frame(data), Create | Interrupt | Ignored | Refused)
 
 
 # The POST.
 
 
-def test_the_post_leaves_out_what_belongs_to_the_frame() -> None:
+def test_the_post_leaves_out_the_keys_that_belong_to_frames() -> None:
     create = created(
         frame(
             model="m",
@@ -191,11 +182,11 @@ def test_the_post_leaves_out_what_belongs_to_the_frame() -> None:
 
 
 @pytest.mark.parametrize("items", [[], [b""]])
-def test_nothing_said_is_an_empty_input(items: list[bytes]) -> None:
+def test_without_items_the_input_is_empty(items: list[bytes]) -> None:
     assert post_body({}, items) == b'{"stream":true,"input":[]}'
 
 
-def test_no_value_is_printed_again() -> None:
+def test_values_keep_their_bytes() -> None:
     create = created(b'{"type":"response.create","a\\n": { "b":[1.50,  1e3] },"input":[{"x" : 1}]}')
 
     assert post_body(create.fields, [create.input]) == (

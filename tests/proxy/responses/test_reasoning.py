@@ -1,4 +1,4 @@
-"""Sanitise: only encrypted reasoning is left out, and everything else stays as it was."""
+"""Encrypted reasoning is left out of a request, and everything else stays as it was."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def body(items: list[dict[str, Any]]) -> bytes:
     return json.dumps({"model": "gpt-5.5", "input": items, "future": {"a": [1]}}).encode()
 
 
-def test_reasoning_goes_and_the_rest_stays() -> None:
+def test_encrypted_reasoning_is_left_out_and_the_rest_stays() -> None:
     items = [SAID, reasoning(1), COMPACTION, PLAIN, reasoning(2), SAID]
 
     sane, last = without_reasoning(body(items))
@@ -32,7 +32,9 @@ def test_reasoning_goes_and_the_rest_stays() -> None:
 
 
 @given(st.lists(st.booleans()), st.lists(st.booleans()))
-def test_what_is_known_goes_and_what_came_later_stays(early: list[bool], late: list[bool]) -> None:
+def test_reasoning_up_to_the_mark_is_left_out_and_later_reasoning_stays(
+    early: list[bool], late: list[bool]
+) -> None:
     before = [reasoning(number) if kind else SAID for number, kind in enumerate(early)]
     after = [reasoning(-1 - number) if kind else SAID for number, kind in enumerate(late)]
     sane, last = without_reasoning(body(before))
@@ -45,7 +47,7 @@ def test_what_is_known_goes_and_what_came_later_stays(early: list[bool], late: l
         assert json.loads(without_reasoning(grown, last)[0])["input"] == said + after
 
 
-def test_the_same_item_is_known_however_it_is_written() -> None:
+def test_an_item_is_recognised_however_its_json_is_written() -> None:
     item = reasoning(1)
     _, last = without_reasoning(body([item]))
     again = {"encrypted_content": item["encrypted_content"], "id": "rs_1", "type": "reasoning"}
@@ -53,7 +55,7 @@ def test_the_same_item_is_known_however_it_is_written() -> None:
     assert json.loads(without_reasoning(body([again, SAID]), last)[0])["input"] == [SAID]
 
 
-def test_where_the_last_known_is_gone_everything_stays() -> None:
+def test_without_the_marked_item_everything_stays() -> None:
     _, last = without_reasoning(body([reasoning(1), reasoning(2)]))
     rolled_back = body([reasoning(1), SAID, reasoning(3)])
 
@@ -74,5 +76,5 @@ def test_where_the_last_known_is_gone_everything_stays() -> None:
         body([SAID, PLAIN, COMPACTION]),
     ],
 )
-def test_what_has_none_is_the_same_bytes(strange: bytes) -> None:
+def test_a_body_without_encrypted_reasoning_keeps_its_bytes(strange: bytes) -> None:
     assert without_reasoning(strange) == (strange, None)

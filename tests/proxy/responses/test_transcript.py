@@ -52,7 +52,7 @@ def whole(parts: tuple[bytes, ...]) -> list[Item]:
     return items
 
 
-def test_a_first_turn_says_what_its_frame_says() -> None:
+def test_the_input_of_a_first_turn_is_that_of_its_frame() -> None:
     assert continued(None, b'{"a":  1}, 2') == (b'{"a":  1}, 2',)
     assert continued(None, b"") == ()
 
@@ -77,9 +77,9 @@ def test_an_increment_follows_the_input_and_the_output_before_it() -> None:
 
 
 def test_an_increment_without_items_adds_nothing() -> None:
-    before = transcript(message("output_item_of"), call("unanswered"), items=(b"1",))
+    before = transcript(message("said"), call("unanswered"), items=(b"1",))
 
-    assert whole(continued(before, b"")) == [1, message("output_item_of")]
+    assert whole(continued(before, b"")) == [1, message("said")]
 
 
 @pytest.mark.parametrize(("kind", "answer"), PAIRS.items())
@@ -100,14 +100,11 @@ def test_parallel_calls_keep_their_order_whatever_the_order_of_their_outputs() -
     before = transcript(call("1"), call("2", "custom_tool_call"), call("3"))
     new = joined(output("3"), output("1"), output("2", "custom_tool_call_output"))
 
-    assert whole(continued(before, new))[:3] == [
-        call("1"),
-        call("2", "custom_tool_call"),
-        call("3"),
-    ]
+    calls = [call("1"), call("2", "custom_tool_call"), call("3")]
+    assert whole(continued(before, new))[:3] == calls
 
 
-def test_a_search_that_the_server_answers_waits_for_nobody() -> None:
+def test_a_tool_search_of_the_server_is_replayed_without_an_output() -> None:
     search = call("1", "tool_search_call", execution="server")
 
     assert whole(continued(transcript(search), joined(message("next")))) == [
@@ -116,7 +113,7 @@ def test_a_search_that_the_server_answers_waits_for_nobody() -> None:
     ]
 
 
-def test_a_search_that_the_client_is_to_answer_waits_for_it() -> None:
+def test_a_tool_search_of_the_client_is_replayed_only_with_its_output() -> None:
     search = call("1", "tool_search_call", execution="client")
 
     assert whole(continued(transcript(search), joined(message("next")))) == [message("next")]
@@ -125,19 +122,13 @@ def test_a_search_that_the_client_is_to_answer_waits_for_it() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        b'{"type":"web_search_call","call_id":"1"}',
-        b'{"type":"function_call_output","call_id":"1"}',
-        b'{"type":"function_call"}',
-        b'{"type":"function_call","call_id":null}',
-        b'{"type":"function_call","call_id":5}',
-        b'{"call_id":"1"}',
-        b'{"type":7,"call_id":"1"}',
-        b"{}",
-        b'"text"',
-        b"[]",
+        *(b'{"type":"web_search_call","call_id":"1"}', b'{"type":"function_call"}'),
+        *(b'{"type":"function_call_output","call_id":"1"}', b'{"call_id":"1"}'),
+        *(b'{"type":"function_call","call_id":null}', b'{"type":"function_call","call_id":5}'),
+        *(b'{"type":7,"call_id":"1"}', b"{}", b'"text"', b"[]"),
     ],
 )
-def test_what_is_no_call_of_the_client_is_kept(item: bytes) -> None:
+def test_what_is_not_a_call_of_the_client_is_kept(item: bytes) -> None:
     assert output_item_of(item) == OutputItem(item, None)
     assert continued(replace(transcript(), output=(output_item_of(item),)), b"1") == (item, b"1")
 
@@ -154,11 +145,11 @@ def test_what_is_no_call_of_the_client_is_kept(item: bytes) -> None:
         b'{"call_id":"1"}, 5, null, "1", [{"type":"function_call_output","call_id":"1"}]',
     ],
 )
-def test_what_is_no_output_of_that_call_does_not_answer_it(new: bytes) -> None:
+def test_what_is_not_an_output_of_the_call_does_not_answer_it(new: bytes) -> None:
     assert continued(transcript(call("1")), new) == (new,)
 
 
-def test_the_ids_of_a_call_may_be_written_in_two_ways() -> None:
+def test_an_id_matches_however_its_json_is_written() -> None:
     before = transcript(call("é"))
     new = b'{"type":"function_call_output","call_id":"\\u00e9"}'
 

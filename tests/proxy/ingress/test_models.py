@@ -2,27 +2,26 @@
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.verdict import UNREACHABLE, Kind, Verdict
 from proxy.accounts.view import ANY
 from proxy.errors import UpstreamCut
 from tests.testkit.accounts import FakeCredential, account, served_by, used_headers
-from tests.testkit.runtime import WALL, Bench
+from tests.testkit.runtime import WALL, Bench, OpenBench
 from tests.testkit.upstream import JSON, Script, failing, rejecting
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/backend-api/codex/models"])
-async def test_models_are_the_upstreams_and_need_no_lease(
-    path: str, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_the_list_is_the_upstreams_and_needs_no_turn(path: str, bench: Bench) -> None:
     headers = (*JSON, (b"x-models-etag", b"e"), (b"set-cookie", b"c"), (b"content-length", b"99"))
-    bench = Bench(nursery, Script([b'{"models":', b"[]}"], headers=headers))
+    bench.upstream.will(Script([b'{"models":', b"[]}"], headers=headers))
     bench.runtime.admission.close_door(10)
 
-    client = bench.get(path, query=b"client_version=1", headers=[("authorization", "Bearer x")])
-    await client.wait_returned()
+    client = await bench.get(
+        path, query=b"client_version=1", headers=[("authorization", "Bearer x")]
+    ).wait_returned()
 
     request = bench.upstream.sent[0].request
     assert (client.status, client.body) == (200, b'{"models":[]}')
@@ -38,14 +37,11 @@ async def test_models_are_the_upstreams_and_need_no_lease(
     assert bench.at_rest
 
 
-async def test_models_keep_the_upstreams_no(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
+async def test_a_rejection_by_the_upstream_keeps_its_status_and_body(bench: Bench) -> None:
     no = Script([b'{"error":{}}'], status=401, headers=(*JSON, (b"retry-after", b"1.5")))
-    bench = Bench(nursery, no)
+    bench.upstream.will(no)
 
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    client = await bench.get("/v1/models").wait_returned()
 
     assert (client.status, client.body) == (401, b'{"error":{}}')
     assert client.headers["retry-after"] == "2"
@@ -62,13 +58,12 @@ async def test_models_keep_the_upstreams_no(
     ],
     ids=["unreachable", "cut", "no head", "no end", "too large"],
 )
-async def test_models_that_cannot_be_had_are_said_to_be_so(
-    script: Script, status: int, code: str, nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_list_that_cannot_be_fetched_is_a_retryable_error(
+    script: Script, status: int, code: str, bench: Bench
 ) -> None:
-    bench = Bench(nursery, script)
+    bench.upstream.will(script)
 
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    client = await bench.get("/v1/models").wait_returned()
 
     assert (client.refused.status, client.refused.code) == (status, code)
     assert client.refused.retry_after == "2"
@@ -76,10 +71,8 @@ async def test_models_that_cannot_be_had_are_said_to_be_so(
     assert bench.at_rest
 
 
-async def test_a_client_that_leaves_while_it_waits_for_models_cuts_the_upstream(
-    nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    bench = Bench(nursery, Script(before=[trio.Event()]))
+async def test_a_client_that_leaves_while_it_waits_cuts_the_upstream(bench: Bench) -> None:
+    bench.upstream.will(Script(before=[trio.Event()]))
 
     client = bench.get("/v1/models")
     await wait_all_tasks_blocked()
@@ -90,13 +83,13 @@ async def test_a_client_that_leaves_while_it_waits_for_models_cuts_the_upstream(
     assert bench.upstream.running == 0
 
 
-async def test_models_that_no_account_can_ask_for_are_refused_by_the_table(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_without_a_usable_account_the_request_is_refused(
+    open_bench: OpenBench,
 ) -> None:
     paused, spent = account("a"), account("b", 100)
     paused.state.pause(paused=True)
-    bench = Bench(nursery, accounts=[paused])
-    other = Bench(nursery, accounts=[paused, spent])
+    bench = open_bench(accounts=[paused])
+    other = open_bench(accounts=[paused, spent])
     withheld, exhausted = bench.get("/v1/models"), other.get("/v1/models")
     await withheld.wait_returned()
     await exhausted.wait_returned()
@@ -109,61 +102,56 @@ async def test_models_that_no_account_can_ask_for_are_refused_by_the_table(
     assert bench.upstream.sent == []
 
 
-async def test_models_for_a_login_that_is_gone_are_refused_with_what_is_wrong(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_missing_login_is_refused_with_the_reason(
+    open_bench: OpenBench,
 ) -> None:
     credential = FakeCredential("a")
     credential.will.append(CredentialFailure(final=True, message="its auth.json is gone"))
-    bench = Bench(nursery, accounts=[account("a", credential=credential)])
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    bench = open_bench(accounts=[account("a", credential=credential)])
+    client = await bench.get("/v1/models").wait_returned()
 
     assert client.refused.reason == "accounts_withheld"
     assert b"its auth.json is gone" in client.body
 
 
-async def test_models_are_asked_for_with_a_renewed_credential_where_the_first_is_refused(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_rejected_credential_is_renewed_once(
+    open_bench: OpenBench,
 ) -> None:
     asked = account("a", credential=FakeCredential("a", renewed="again"))
     listed = Script([b"{}"], headers=(*JSON, *used_headers(40)))
-    bench = Bench(nursery, rejecting(401, b"{}"), listed, accounts=[asked])
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    bench = open_bench(rejecting(401, b"{}"), listed, accounts=[asked])
+    client = await bench.get("/v1/models").wait_returned()
 
     assert (client.status, served_by(bench)) == (200, ["a", "again"])
     assert not asked.state.invalid
     assert [window.used_percent for window in asked.view().windows] == [40]
 
 
-async def test_a_credential_that_models_are_refused_with_twice_is_learnt_to_be_no_good(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_credential_rejected_twice_makes_its_account_invalid(
+    open_bench: OpenBench,
 ) -> None:
     asked = account("a", credential=FakeCredential("a", renewed="again"))
-    bench = Bench(nursery, rejecting(401, b"1"), rejecting(401, b"2"), accounts=[asked])
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    bench = open_bench(rejecting(401, b"1"), rejecting(401, b"2"), accounts=[asked])
+    client = await bench.get("/v1/models").wait_returned()
 
     assert (client.status, client.body, served_by(bench)) == (401, b"2", ["a", "again"])
     assert asked.state.invalid
 
 
-async def test_a_probe_made_for_models_teaches_what_it_shows_and_no_more(
-    nursery: trio.Nursery, autojump_clock: MockClock
+async def test_a_list_shows_that_an_account_can_be_reached_but_not_that_it_has_quota(
+    open_bench: OpenBench,
 ) -> None:
-    """An account that lists its models can be reached; whether it has quota, nobody knows."""
+    """Listing models costs no quota, so it says nothing about the quota left."""
     asked = account("a")
-    bench = Bench(nursery, failing(), Script([b"{}"], headers=JSON), accounts=[asked])
+    bench = open_bench(failing(), Script([b"{}"], headers=JSON), accounts=[asked])
     asked.state.note(UNREACHABLE, ANY, WALL, WALL)
     asked.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 9000), ANY, WALL, WALL)
     asked.state.invalidate(WALL, WALL)
     await trio.sleep(600)
-    down = bench.get("/v1/models")
-    await down.wait_returned()
+    down = await bench.get("/v1/models").wait_returned()
     waits = not asked.view().may_probe(ANY, bench.runtime.wall())
     await trio.sleep(600)
-    client = bench.get("/v1/models")
-    await client.wait_returned()
+    client = await bench.get("/v1/models").wait_returned()
 
     assert (down.status, waits, client.status) == (502, True, 200)
     view = asked.view()
