@@ -71,7 +71,7 @@ def editing(file: Path) -> str:
     """Say what to do about a file whose content is wrong, or about what is not a file at all."""
     if file.is_file():
         return f"$EDITOR {file}"
-    return f"look at it first: ls -ld {file}"
+    return f"ls -ld {file}"
 
 
 def specs_of(patient: CheckContext) -> dict[str, AccountSpec]:

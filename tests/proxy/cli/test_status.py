@@ -15,7 +15,6 @@ from proxy.cli.main import app
 from proxy.status.finding import good, wrong
 from tests.proxy.cli.test_codex import closed_port
 from tests.proxy.status.test_reachability import upstream
-from tests.testkit.snapshots import Snapshot
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
