@@ -27,7 +27,7 @@ from proxy.status.render import screen
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 URL = "http://127.0.0.1:10110"
-ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process is younger than the routing")
+ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process started after Codex was connected")
 HERE = Course(way=Destination.HERE, said="goes through turnlane")
 RUNNING: Mapping[str, Any] = {
     "service": "turnlane",
