@@ -98,7 +98,7 @@ class Checkups:
         seen = await self._read(account, base, "/wham/usage")
         usage = usage_in_report(seen.body, self.wall()) if seen.good else None
         if usage is None or not usage.windows:
-            return seen if usage is None else _Seen(problem="its usage page reports no window")
+            return seen if usage is None else _Seen(problem="the usage page reports no window")
         account.state.refresh(usage, self.wall())
         self.accounts.changed(account.id)
         return seen
@@ -157,7 +157,7 @@ class Checkups:
                         return _Seen(problem=f"no answer ({reply.code})")
                     return await _page(reply)
         except UpstreamCut:
-            return _Seen(problem="its answer was cut")
+            return _Seen(problem="the answer was cut off")
         return _Seen(problem=f"no answer within {PAGE_SECONDS:g} s")
 
 
