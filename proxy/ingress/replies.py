@@ -64,7 +64,7 @@ def failed(failure: Failure) -> ErrorReply:
         status=failure.status,
         type=SERVER,
         code=failure.code,
-        message=f"turnlane reached no answer upstream: {failure.message}",
+        message=f"turnlane got no answer from the upstream: {failure.message}",
         retry_after=_UPSTREAM_RETRY_SECONDS,
     )
 
@@ -87,7 +87,7 @@ def broken() -> ErrorReply:
         status=500,
         type=SERVER,
         code="internal_error",
-        message="turnlane failed on this turn; its log says why.",
+        message="turnlane failed on this turn; see its log for the reason.",
         retry_after=_UPSTREAM_RETRY_SECONDS,
     )
 
