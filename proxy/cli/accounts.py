@@ -36,7 +36,7 @@ Models = Annotated[
 
 @accounts.callback()
 def _configured(context: typer.Context, config: ConfigFile = None) -> None:
-    """The file is read only where no turnlane runs: it may describe accounts too."""
+    """Read the file only if no turnlane is running, because it may describe accounts too."""
 
     def read() -> "Config":
         from proxy.config.load import load

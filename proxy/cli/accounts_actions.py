@@ -143,7 +143,7 @@ def remove_account(home: Path, configured: Configured, name: str) -> int:
 
 
 def test_account(home: Path, name: str, *, as_json: bool) -> int:
-    """0 when its credential is good."""
+    """Print what the provider says of an account; 0 if its credential is good."""
     tested = ask(home, TestAccount(name=name), TEST_SECONDS)
     if as_json:
         print_json(tested)

@@ -78,7 +78,7 @@ def show_log(
         while follow:
             pause(FOLLOW_SECONDS)
             before, held = held, holder(home) is not None
-            if not (before or held):  # nobody has written since the last look
+            if not (before or held):  # no process has written since the last look
                 continue
             for number, record in after(home, last, untouched=not held):
                 write(record)
@@ -106,6 +106,6 @@ def _show(
 
     table = Table(*titles)
     for row in rows:
-        table.add_row(*map(Text, row))  # a name is no markup
+        table.add_row(*map(Text, row))  # a name is not markup
     Console().print(table)
     return 0

@@ -1,7 +1,7 @@
 """The place where Codex's turns really end up, and what helps where they do not work.
 
 The adoption says which clients have read the configuration; this says whether what is in it works:
-an address may be one where nothing answers, or a turnlane that wants a key, or that of another
+an address may be one where nothing answers, or a turnlane that requires a key, or that of another
 home. `look_at` gathers what there is to see, from two homes and an address, and only reads;
 `course` decides, and is pure.
 """

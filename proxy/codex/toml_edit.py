@@ -1,4 +1,4 @@
-"""One root key of a TOML file: read, set and removed, with every other byte as it was. PURE.
+"""Read, set and remove one root key of a TOML file, with every other byte as it was; pure.
 
 A new key is put on a line of its own at the top: there it is in the root table whatever follows.
 A replaced one is read again and compared; an edit that would change anything else is refused.

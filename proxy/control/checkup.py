@@ -45,7 +45,7 @@ class Checkup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A page, or in `problem` why there is none; `refused`: by whoever judges credentials."""
+    """A page, or in `problem` why there is none; `refused`: the credential was refused."""
 
     status: int = 0
     body: bytes = b""
@@ -91,7 +91,7 @@ class Checkups:
                     logger.exception("an account cannot be looked up")
 
     async def _learn_usage(self, account: Account) -> _Seen | None:
-        """Take in the usage page; None where there is no such page."""
+        """Take in the usage page; None if there is no such page."""
         base = _usage_base(account, self.upstream_url)
         if base is None:
             return None

@@ -53,7 +53,7 @@ def ask(home: Path, command: Request[A], seconds: float | None = None) -> A:
 
 
 def ask_if_running(home: Path, command: Request[A]) -> A | None:
-    """Return the answer to a command; None where no turnlane runs, or the one that does cannot
+    """Return the answer to a command; None if no turnlane is running, or the one that is cannot
     say."""
     try:
         return ask(home, command)

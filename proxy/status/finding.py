@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. `mend` is a command, or what to do."""
+    """The result of one check. `mend` is the command that fixes it, or what else to do."""
 
     about: str
     level: Level = Level.GOOD

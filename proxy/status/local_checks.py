@@ -97,7 +97,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _lock(patient: CheckContext) -> Finding:
-    """Check who holds the home. A lock ends with its process: a file left behind is not one."""
+    """Check who holds the home. A lock ends with its process: a file that it leaves is not one."""
     seen = patient.seen
     if seen.running is not None:
         return good("lock", f"held by the running turnlane, pid {seen.running.get('pid')}")
