@@ -159,7 +159,7 @@ def error_event_frame(data: bytes, wall: float) -> bytes:
     try:
         event = members(data)
     except UNREADABLE:
-        return frame_form(cut("an error event that is no JSON"))
+        return frame_form(cut("an error event that is not JSON"))
     status = error_status(event) or 502
     code, message = text(event, "code"), text(event, "message")
     error: object = {"type": code or SERVER, "code": code, "message": message or _UNSAID}
