@@ -61,9 +61,9 @@ class KeyRing:
         """Make a key. Raises ValueError for a bad name or too many keys, OSError if it cannot be
         stored; then there is no new key."""
         if not (0 < len(name) <= NAME_CHARACTERS and name.isprintable()):
-            raise ValueError(f"a name has 1 to {NAME_CHARACTERS} printable characters")
+            raise ValueError(f"a name must have 1 to {NAME_CHARACTERS} printable characters")
         if len(self._keys) >= MOST_KEYS:
-            raise ValueError(f"there are {MOST_KEYS} keys already")
+            raise ValueError(f"there are already {MOST_KEYS} keys")
         secret = PREFIX + secrets.token_urlsafe(32)
         key = Key(
             id=f"key-{secrets.token_hex(6)}", name=name, sha256=_hash(secret), created=self._wall()

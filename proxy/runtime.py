@@ -63,7 +63,7 @@ async def open_runtime(config: Config, *, rehearsal: bool = False) -> AsyncItera
     """
     keys = KeyRing(config.home)
     if not len(keys) and not is_loopback(config.server.host):
-        problem = "an address that is not loopback needs keys: `turnlane keys add NAME` first"
+        problem = "an address other than loopback requires keys; run `turnlane keys add NAME` first"
         raise ConfigError("server.host", problem)
     async with open_http_upstream(config.upstream) as upstream:
         with open_database(config.home) as database:

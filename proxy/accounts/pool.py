@@ -168,7 +168,7 @@ class AccountPool:
         """Add an account, or replace the one of that name; if the credential is another, what is
         bound to it ends. Raises ValueError when there are too many."""
         if account.id not in self._accounts and len(self) >= MOST_ACCOUNTS:
-            raise ValueError(f"there are {MOST_ACCOUNTS} accounts already")
+            raise ValueError(f"there are already {MOST_ACCOUNTS} accounts")
         self._accounts[account.id] = account
         self.scribe.touch(account.id)
 

@@ -93,7 +93,7 @@ class AccountRegistry:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, *UNREADABLE) as error:
-            problem = f"cannot be read, move it away to begin anew: {error}"
+            problem = f"cannot be read ({error}); move it away to start afresh"
             raise ConfigError(str(self._path), problem) from error
         return {name: with_paths(spec, self._in_home) for name, spec in found.items()}
 

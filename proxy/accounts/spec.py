@@ -39,11 +39,11 @@ class AccountSpec:
 
     def __post_init__(self) -> None:
         if (self.key is None) == (self.auth_json is None):
-            raise ValueError("an account has either a key or an auth_json")
+            raise ValueError("an account needs either a key or an auth_json")
         if self.key is not None and not self.key.startswith(_REFERENCES):
-            raise ValueError("a key is given as env:NAME or file:PATH, never as itself")
+            raise ValueError("must be env:NAME or file:PATH, never the key itself")
         if self.key is None and (self.organization or self.project):
-            raise ValueError("an organization and a project go with a key, not with a login")
+            raise ValueError("organization and project are valid only with a key")
         if self.models is not None:
             check_patterns(self.models)
 
@@ -55,10 +55,10 @@ class AccountSpec:
 def check_patterns(models: Sequence[str]) -> None:
     """Raises ValueError for patterns that no model can match."""
     if not models:
-        raise ValueError("no pattern at all includes no model; leave it out to include all")
+        raise ValueError("an empty list includes no model; leave it out to include all")
     for pattern in models:
         if not _PATTERN.fullmatch(pattern) or pattern.count("[") != pattern.count("]"):
-            raise ValueError(f"{pattern!r} is no pattern of a model, as 'gpt-5*'")
+            raise ValueError(f"{pattern!r} is not a valid model pattern, such as 'gpt-5*'")
 
 
 def with_paths(spec: AccountSpec, change: Callable[[Path], Path]) -> AccountSpec:
@@ -74,7 +74,7 @@ def account_id(name: str) -> AccountId:
     table and of a path."""
     if not NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name for an account: small letters, digits, '.', '_' and '-', at "
-            "most 40"
+            f"{name!r} is not a valid account name; use up to 40 lower-case letters, digits, '.', "
+            "'_' and '-', starting with a letter or digit"
         )
     return AccountId(name)

@@ -22,7 +22,7 @@ _STATES: Final = MappingProxyType(
 _ADVICE: Final = MappingProxyType(
     {
         Standing.INVALID: (
-            "`turnlane accounts list` says why, `turnlane accounts test NAME` tries one again"
+            "`turnlane accounts list` says why, and `turnlane accounts test NAME` tries one again"
         ),
         Standing.PLAN: "`turnlane accounts list` shows the models of each",
         Standing.PAUSED: "`turnlane accounts resume NAME` uses one again",
@@ -31,24 +31,24 @@ _ADVICE: Final = MappingProxyType(
 """What is spent comes back by itself."""
 _REASONS: Final = MappingProxyType(
     {
-        MoveReason.BOUND: "where its prompt cache is",
+        MoveReason.BOUND: "its prompt cache is there",
         MoveReason.PROBE: "to find out whether it serves again",
-        MoveReason.ALONE: "there is no other",
-        MoveReason.TROUBLE: "its own account is in trouble",
-        MoveReason.RETRY: "its own account has just failed",
-        MoveReason.QUOTA: "its own account is spent",
-        MoveReason.PAUSED: "its own account is paused",
-        MoveReason.REMOVED: "its own account was removed",
-        MoveReason.PLAN: "its own account does not include this model",
-        MoveReason.CREDENTIAL: "the credential of its own account was refused",
-        MoveReason.REPLACED: "its own account has another credential now",
-        MoveReason.IDLE: "it was idle for too long to have a cache",
-        MoveReason.HOLD_EXPIRED: "its own account was in trouble for too long",
+        MoveReason.ALONE: "it is the only account",
+        MoveReason.TROUBLE: "its account is in trouble",
+        MoveReason.RETRY: "its account has just failed",
+        MoveReason.QUOTA: "its account is spent",
+        MoveReason.PAUSED: "its account is paused",
+        MoveReason.REMOVED: "its account was removed",
+        MoveReason.PLAN: "its account does not include this model",
+        MoveReason.CREDENTIAL: "the credential of its account was refused",
+        MoveReason.REPLACED: "its account has another credential now",
+        MoveReason.IDLE: "it was idle too long to have a cache",
+        MoveReason.HOLD_EXPIRED: "its account was in trouble for too long",
         MoveReason.CAPACITY: "it has more quota left",
-        MoveReason.PARENT: "where its parent is served",
-        MoveReason.SIBLING: "where its sibling is served",
-        MoveReason.ANCHOR: "where the response is that it goes on from",
-        MoveReason.STRATEGY: "by `routing.strategy`",
+        MoveReason.PARENT: "its parent is served there",
+        MoveReason.SIBLING: "its sibling is served there",
+        MoveReason.ANCHOR: "the response that it continues is there",
+        MoveReason.STRATEGY: "chosen by `routing.strategy`",
     }
 )
 
@@ -57,7 +57,7 @@ def out_of_use(standings: Mapping[Standing, int]) -> str:
     """`standings` counts the accounts that cannot serve: as many as there are."""
     total = sum(standings.values())
     if not total:
-        return "there is no account any more"
+        return "no account is left"
     if total == 1 or len(standings) == 1:
         (state,) = standings
         one, several = _STATES[state]

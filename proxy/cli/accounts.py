@@ -15,23 +15,28 @@ from proxy.cli.common import AsJson, ConfigFile, operate
 if TYPE_CHECKING:
     from proxy.config.load import Config
 
-accounts = typer.Typer(help="The accounts that serve turns.", no_args_is_help=True)
+accounts = typer.Typer(help="Manage the accounts that serve turns.", no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Small letters, digits, '.', '_' and '-'.")
+    str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_' and '-'.")
 ]
 Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="Base URL, if it is not the provider's.")
+    str | None,
+    typer.Option(metavar="URL", help="Base URL of the account (default: the provider's)."),
 ]
 Models = Annotated[
     list[str] | None,
-    typer.Option("--model", metavar="PATTERN", help="What its plan includes, as 'gpt-5*'; repeat."),
+    typer.Option(
+        "--model",
+        metavar="PATTERN",
+        help="Model that its plan includes, such as 'gpt-5*'; repeatable.",
+    ),
 ]
 
 
 @accounts.callback()
 def _configured(context: typer.Context, config: ConfigFile = None) -> None:
-    """The file is read only where no turnlane runs: it may describe accounts too."""
+    """Read the file only if no turnlane is running, because it may describe accounts too."""
 
     def read() -> "Config":
         from proxy.config.load import load
@@ -51,18 +56,22 @@ def accounts_add(
     context: typer.Context,
     name: Name,
     env: Annotated[
-        str | None, typer.Option(metavar="VAR", help="Read the key from here, not from stdin.")
+        str | None,
+        typer.Option(
+            metavar="VAR", help="Read the key from this environment variable, not from stdin."
+        ),
     ] = None,
     url: Url = None,
     models: Models = None,
     organization: Annotated[
-        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+        str | None,
+        typer.Option(metavar="ID", help="Sent with each request as openai-organization."),
     ] = None,
     project: Annotated[
-        str | None, typer.Option(metavar="ID", help="Sent with each request.")
+        str | None, typer.Option(metavar="ID", help="Sent with each request as openai-project.")
     ] = None,
 ) -> None:
-    """Add an API key, read from stdin; or replace the credential of that name."""
+    """Add an API key from stdin, or replace an account's credential."""
     from proxy.cli.accounts_actions import Described, add_account
 
     operate(
@@ -83,15 +92,15 @@ def accounts_import(
     name: Name,
     path: Annotated[
         Path | None,
-        typer.Argument(metavar="[PATH]", help="An auth.json; by default the one of Codex."),
+        typer.Argument(metavar="[PATH]", help="An auth.json file (default: the one of Codex)."),
     ] = None,
     copy: Annotated[
-        bool, typer.Option("--copy", help="Keep a copy, for a login that no Codex uses.")
+        bool, typer.Option("--copy", help="Keep a copy, for a login that Codex no longer uses.")
     ] = False,
     url: Url = None,
     models: Models = None,
 ) -> None:
-    """Use a ChatGPT login where Codex keeps it, and share its refresh."""
+    """Add a ChatGPT login, which stays shared with Codex."""
     from proxy.cli.accounts_actions import Described, import_account
 
     operate(
@@ -103,7 +112,7 @@ def accounts_import(
 
 @accounts.command("list")
 def accounts_list(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show each account: its state, its usage, and what it served in the last hour."""
+    """List the accounts with their state, usage and last hour."""
     from proxy.cli.accounts_actions import list_accounts
 
     operate(lambda home: list_accounts(home, _config(context), as_json=as_json))
@@ -111,7 +120,7 @@ def accounts_list(context: typer.Context, as_json: AsJson = False) -> None:
 
 @accounts.command("pause")
 def accounts_pause(context: typer.Context, name: Name) -> None:
-    """Send nothing to an account until it is resumed; its threads move."""
+    """Stop using an account until it is resumed; its threads move."""
     from proxy.cli.accounts_actions import pause_account
 
     operate(lambda home: pause_account(home, _config(context), name, paused=True))
@@ -127,7 +136,7 @@ def accounts_resume(context: typer.Context, name: Name) -> None:
 
 @accounts.command("remove")
 def accounts_remove(context: typer.Context, name: Name) -> None:
-    """Forget an account and its own secret; a shared auth.json stays."""
+    """Remove an account and its secret; a shared auth.json is kept."""
     from proxy.cli.accounts_actions import remove_account
 
     operate(lambda home: remove_account(home, _config(context), name))
@@ -135,7 +144,7 @@ def accounts_remove(context: typer.Context, name: Name) -> None:
 
 @accounts.command("test")
 def accounts_test(name: Name, as_json: AsJson = False) -> None:
-    """Ask the provider about an account; costs no tokens."""
+    """Check an account's credential with its provider, at no cost."""
     from proxy.cli.accounts_actions import test_account
 
     operate(lambda home: test_account(home, name, as_json=as_json))
@@ -148,12 +157,17 @@ def accounts_preview(
         str, typer.Argument(metavar="THREAD", help="The client's own id of the thread.")
     ],
     model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="By default, those it is bound for.")
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Model to preview (default: those the thread is bound for)."
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="ID", help="Whose thread it is.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="ID", help="Id of the key whose thread it is.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the next turn of a thread would go; changes nothing."""
+    """Show which account the next turn of a thread would use."""
     from proxy.cli.accounts_actions import preview_thread
 
     operate(

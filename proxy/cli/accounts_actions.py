@@ -43,9 +43,7 @@ if TYPE_CHECKING:
     from proxy.config.load import Config
 
 TEST_SECONDS: Final = CHECKUP_SECONDS + 10.0
-_ONCE: Final = (
-    "a refresh token works once: if anything else refreshes this login, one is signed out"
-)
+_ONCE: Final = "a refresh token works only once, so use this login nowhere else"
 
 _KEY: Final = "a key is one line of visible ASCII without spaces"
 
@@ -101,7 +99,7 @@ def import_account(
     command = ImportAccount(**described.common, path=str(where), copy=copy)
     _put(home, configured, described.name, command)
     if copy:
-        say(f"{described.name} has a copy of {where}; {_ONCE}")
+        say(f"{described.name} uses a copy of {where}; {_ONCE}")
     return 0
 
 
@@ -126,31 +124,31 @@ def list_accounts(home: Path, configured: Configured, *, as_json: bool) -> int:
 def pause_account(home: Path, configured: Configured, name: str, *, paused: bool) -> int:
     command = PauseAccount(name=name) if paused else ResumeAccount(name=name)
     done, _ = ask_about_accounts(home, command, configured)
-    say(f"{name} is paused; threads bound to it move" if paused else f"{name} is in use again")
+    say(f"{name} is paused; its threads move" if paused else f"{name} is in use again")
     if paused and not done.usable:
-        say("there is no account left that can serve: turns are refused until there is one")
+        say("no account can serve now: turns are refused until one can")
     return 0
 
 
 def remove_account(home: Path, configured: Configured, name: str) -> int:
     removed, running = ask_about_accounts(home, RemoveAccount(name=name), configured)
     if removed.configured:
-        say(f"what was added as {name} is removed; the account {name} of config.toml stays")
+        say(f"{name} is removed; the account {name} of the configuration file stays")
         return 0
-    ends = "; what runs on it goes on to its end" if running else ""
+    ends = "; its running turns continue to their end" if running else ""
     say(f"{name} is removed{ends}")
     if not removed.left:
-        say("there is no account left: each client's own login is used again")
+        say("no accounts are left: each client's own login is used again")
     return 0
 
 
 def test_account(home: Path, name: str, *, as_json: bool) -> int:
-    """0 when its credential is good."""
+    """Print what the provider says of an account; 0 if its credential is good."""
     tested = ask(home, TestAccount(name=name), TEST_SECONDS)
     if as_json:
         print_json(tested)
     else:
-        usage = "; the usage that the provider reports is taken in" if tested.usage else ""
+        usage = "; usage updated" if tested.usage else ""
         typer.echo(f"{name}: credential {tested.credential} ({tested.detail}){usage}")
     return 0 if tested.credential is Health.GOOD else 1
 
@@ -178,18 +176,18 @@ def _put(home: Path, configured: Configured, name: str, command: Request[Account
     done, running = ask_about_accounts(home, command, configured)
     if not done.replaced:
         since = "from now on" if running else "once `turnlane serve` runs"
-        say(f"{name} is added, and serves new threads {since}")
+        say(f"{name} is added and serves new threads {since}")
     elif done.moved:
-        say(f"{name} has another credential now; threads bound to it begin anew")
+        say(f"{name} has another credential now; threads bound to it start without their cache")
     else:
         say(f"{name} has the same credential as before; threads bound to it stay")
     if done.kept:
         values = ", ".join(f"{key} {_listed(value)}" for key, value in done.kept.items())
-        say(f"{name} keeps what was not given anew: {values}; to drop it, remove {name} first")
+        say(f"{name} keeps {values}; to drop that, remove {name} first")
     if done.account is not None and done.account.standing is Standing.PAUSED:
-        say(f"{name} is still paused: `turnlane accounts resume {name}`")
+        say(f"{name} is still paused; run `turnlane accounts resume {name}` to use it")
     for other in done.same_as:
-        say(f"{name} and {other} are one account of the provider, and share its quota")
+        say(f"{name} and {other} are the same account of the provider and share its quota")
     return 0
 
 
@@ -203,8 +201,8 @@ def _routed(route: PreviewedRoute, now: float) -> str:
     model = route.model or "any model"
     if route.account is None:
         at = route.retry_at
-        wait = "" if at is None else f"; to be tried again at {clock_of(at, now, None)}"
-        return f"{model}: nobody, {route.why}{wait}"
+        wait = "" if at is None else f"; next try at {clock_of(at, now, None)}"
+        return f"{model}: no account, {route.why}{wait}"
     score = "usage unknown" if route.score is None else f"usage {route.score:.0f} %"
     probe = ", as a probe" if route.probe else ""
     return f"{model}: {route.account} ({route.move}: {route.why}; {score}{probe})"
@@ -215,9 +213,9 @@ def _secret(name: str, env: str | None, environment: Mapping[str, str]) -> str:
     text, where = _given(name, env, environment)
     text = text.strip()
     if not text:
-        raise ConfigError("the key", f"{where} is empty or not there")
+        raise ConfigError("the key", f"{where} is empty")
     if not can_travel(text):
-        raise ConfigError("the key", f"{where} holds no API key: {_KEY}")
+        raise ConfigError("the key", f"{where} does not hold an API key: {_KEY}")
     return text
 
 
@@ -225,15 +223,15 @@ def _given(name: str, env: str | None, environment: Mapping[str, str]) -> tuple[
     """Return what is to be a key, and where it comes from."""
     if env is not None:
         if not env:
-            raise ConfigError("--env", "the name of a variable is missing")
-        return environment.get(env, ""), f"the variable {env}"
+            raise ConfigError("--env", "the name of an environment variable is missing")
+        return environment.get(env, ""), f"the environment variable {env}"
     if sys.stdin is None or sys.stdin.closed:
-        raise ConfigError("the key", "stdin is closed: give it there, or with --env VAR")
+        raise ConfigError("the key", "stdin is closed; pass the key there, or use --env VAR")
     if sys.stdin.isatty():
         try:
-            return getpass.getpass(f"API key of {name}: "), "what was typed"
+            return getpass.getpass(f"API key of {name}: "), "the input"
         except EOFError:
-            return "", "what was typed"
+            return "", "the input"
     data = sys.stdin.buffer.read(SECRET_BYTES + 1)
     if len(data) > SECRET_BYTES:
         raise ConfigError("the key", f"stdin holds more than {SECRET_BYTES // 1024} KiB: {_KEY}")

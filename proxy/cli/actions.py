@@ -23,21 +23,21 @@ FOLLOW_SECONDS: Final = 0.5
 def add_key(home: Path, name: str) -> int:
     made = ask_about_keys(home, AddKey(name=name))
     typer.echo(made.secret)
-    say(f"this is {made.key.id}; the key itself is not shown again")
+    say(f"created {made.key.id}; the key itself is not shown again")
     return 0
 
 
 def list_keys(home: Path, *, as_json: bool) -> int:
     keys = ask_about_keys(home, ListKeys()).keys
     rows = [(key.id, key.name, when(key.created)) for key in keys]
-    return _show(keys, ("id", "name", "made"), rows, as_json=as_json)
+    return _show(keys, ("id", "name", "created"), rows, as_json=as_json)
 
 
 def revoke_key(home: Path, key_id: str) -> int:
     revoked = ask_about_keys(home, RevokeKey(id=key_id))
-    say(f"{key_id} is revoked; what it has open ends at its next frame")
+    say(f"{key_id} is revoked; its open connections end at their next frame")
     if not revoked.left:
-        say("there is no key left: on loopback, everybody on this machine may call now")
+        say("no keys are left: every user of this machine can now call turnlane on loopback")
     return 0
 
 
@@ -51,7 +51,7 @@ def list_workflows(home: Path, *, as_json: bool) -> int:
 
 def clear_workflow(home: Path, root: str) -> int:
     cleared = ask(home, ClearWorkflow(root=root)).cleared
-    say(f"the window of {cleared[:16]} is forgiven")
+    say(f"the usage window of {cleared[:16]} is reset")
     return 0
 
 
@@ -78,7 +78,7 @@ def show_log(
         while follow:
             pause(FOLLOW_SECONDS)
             before, held = held, holder(home) is not None
-            if not (before or held):  # nobody has written since the last look
+            if not (before or held):  # no process has written since the last look
                 continue
             for number, record in after(home, last, untouched=not held):
                 write(record)
@@ -106,6 +106,6 @@ def _show(
 
     table = Table(*titles)
     for row in rows:
-        table.add_row(*map(Text, row))  # a name is no markup
+        table.add_row(*map(Text, row))  # a name is not markup
     Console().print(table)
     return 0

@@ -25,10 +25,10 @@ def check_config(path: Path | None, environment: Mapping[str, str]) -> int:
         say(str(problem))
     if config is None or problems:
         return 2
-    where = config.upstream.url or "the provider that each client's own login belongs to"
+    where = config.upstream.url or "the provider of each client's own login"
     server = f"{config.server.host}:{config.server.port}"
     file = "no file, all defaults" if path is None else str(path)
-    typer.echo(f"configuration good ({file}): {server} -> {where}")
+    typer.echo(f"the configuration is valid ({file}): {server} -> {where}")
     return 0
 
 

@@ -41,7 +41,7 @@ env_http_headers = {{ "x-turnlane-key" = "TURNLANE_KEY" }}
 
 
 def on(place: Environment, port: int | None) -> int:
-    """Point Codex here, once something of ours answers there."""
+    """Connect Codex if a turnlane answers on the port."""
     from proxy.codex.adoption import State
     from proxy.control.identity import port_of, running_url
 
@@ -53,10 +53,10 @@ def on(place: Environment, port: int | None) -> int:
     except (RoutingError, ConfigError) as error:
         return _failed(error)
     if url is None or port_of(url) != port:
-        say(f"the turnlane on port {port} has another home than {place.home} (TURNLANE_HOME)")
+        say(f"the turnlane on port {port} does not use {place.home}: it has another TURNLANE_HOME")
     profile = read_codex(place.files, place.codex).profile
     if profile is not None:
-        say(f"{place.config} has profile = {profile!r} at its root: Codex 0.171 refuses to start")
+        say(f"{place.config} sets profile = {profile!r}, and Codex 0.171 refuses to start with it")
     now = place.adoption(url)
     if now.state is not State.ADOPTED:
         say(_sentence(now))
@@ -71,7 +71,9 @@ def off(place: Environment) -> int:
     except (RoutingError, OSError) as error:
         return _failed(with_leftover(place.files, place.home, place.codex, error))
     if lines := leftover(place.files, place.codex, root_key=not noted):
-        return _failed(RoutingError(f"`turnlane codex on` did not write this: {lines}"))
+        return _failed(
+            RoutingError(f"turnlane did not write the setting that connects Codex; {lines}")
+        )
     typer.echo(said)
     return 0
 
@@ -145,11 +147,11 @@ def _note(place: Environment, reading: Reading) -> dict[str, Any] | None:
 def _disagreement(place: Environment, reading: Reading, note: Note) -> str | None:
     config = str(place.config)
     if note.config != config:
-        return f"it is about {note.config}, and CODEX_HOME now means {config}"
+        return f"it is about {note.config}, but CODEX_HOME now means {config}"
     if note.phase != "done":
-        return "connecting was begun and not finished: `turnlane codex on` or `off` settles it"
+        return "connecting Codex was interrupted; run `turnlane codex on` or `turnlane codex off`"
     if reading.problem is None and reading.value != note.value:
-        return f"turnlane wrote {note.value}, which is not there any more"
+        return f"turnlane wrote {note.value}, which is no longer there"
     return None
 
 
@@ -158,11 +160,11 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
     if shown["problem"] is not None:
         lines.append(f"problem        {shown['problem']}")
     else:
-        lines.append(f"Codex goes to  {shown['url'] or 'the provider itself'}")
+        lines.append(f"Codex goes to  {shown['url'] or 'the provider directly'}")
         lines += _way_lines(shown)
     note = shown["note"]
     if note is None:
-        lines.append("note           none: `turnlane codex on` was not used, or is undone")
+        lines.append("note           none: `turnlane codex on` was not used, or has been undone")
     elif note["problem"] is not None:
         lines.append(f"note           {note['problem']}")
     else:
@@ -175,8 +177,8 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
     if shown["provider"] is not None:
         lines += [
             "",
-            "This turnlane wants a key. Put it into the environment as TURNLANE_KEY, and this",
-            f"into {shown['config']}, its first line at the top:",
+            "This turnlane requires a key. Set it as TURNLANE_KEY in Codex's environment, and add",
+            f"this to {shown['config']}, with its first line at the top:",
             "",
             shown["provider"].rstrip(),
         ]
@@ -193,7 +195,7 @@ def _way_lines(shown: Mapping[str, Any]) -> list[str]:
 
 def _adoption_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"adoption       {found['state']}: {found['why']}"]
-    for title, clients in (("older", found["stale"]), ("unreadable", found["unreadable"])):
+    for title, clients in (("restart", found["stale"]), ("unreadable", found["unreadable"])):
         lines += [f"{title:14} {client['kind']}, pid {client['pid']}" for client in clients]
     return lines
 
@@ -216,16 +218,16 @@ def hint_of_codex(url: str, home: Path, environment: Mapping[str, str], command:
 
     config = _short(codex_home(environment) / CONFIG_NAME, environment)
     if len(KeyRing(home)):
-        return f"To connect Codex, do what `{command} codex show` says.\n"
+        return f"To connect Codex, follow the instructions of `{command} codex show`.\n"
     split = urlsplit(url)
     heard = split.hostname in {HOST, *_EVERY_ADDRESS} and split.port is not None
     reached = base_url(split.port) if heard and split.port is not None else url
     if _connected(home) == f"{reached}/v1":
-        return f"Codex is connected: {config} points here. `{command} codex off` puts it back.\n"
-    by_hand = f'top of {config}; then start Codex anew:\n\n    {KEY} = "{reached}/v1"\n'
+        return f"Codex is connected: {config} points here. `{command} codex off` undoes this.\n"
+    by_hand = f'at the top of {config} and restart Codex:\n\n    {KEY} = "{reached}/v1"\n'
     if heard:
-        return f"To connect Codex, `{command} codex on`, or put this line at the {by_hand}"
-    return f"To connect Codex, put this line at the {by_hand}"
+        return f"To connect Codex, run `{command} codex on`, or add this line {by_hand}"
+    return f"To connect Codex, add this line {by_hand}"
 
 
 def called(program: str, found: str | None) -> str:

@@ -22,13 +22,13 @@ ConfigFile = Annotated[
         "--config",
         metavar="FILE",
         envvar="TURNLANE_CONFIG",
-        help="A TOML file; see docs/config.md.",
+        help="TOML configuration file; see docs/config.md.",
     ),
 ]
 _UNWRITABLE: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE}
 )
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def operate(command: Callable[[Path], int]) -> None:
@@ -80,7 +80,7 @@ def say_what_is_lost(command: Callable[[], None]) -> None:
         if error.filename is not None or error.errno not in _UNWRITABLE:
             raise
         _give_up(sys.stdout)
-        say(f"the answer cannot be written: {error.strerror}")
+        say(f"the output cannot be written: {error.strerror}")
         sys.exit(1)
 
 

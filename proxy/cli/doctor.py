@@ -58,7 +58,8 @@ def show_doctor(home: Path, config: Config | ConfigError, file: Path | None, *, 
         print_json(found)
     else:
         warnings = sum(each.level is Level.WARNING for each in found)
-        console.print(Text(f"\n{wrong} wrong, {warnings} to look at, {len(found)} checked"))
+        plural = "" if warnings == 1 else "s"
+        console.print(Text(f"\n{len(found)} checks: {wrong} wrong, {warnings} warning{plural}"))
     return 1 if wrong else 0
 
 

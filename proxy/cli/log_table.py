@@ -34,7 +34,10 @@ Cells = Sequence[str]
 
 
 def log_lines(columns: int | None) -> tuple[str, Callable[[TurnRecord], str]]:
-    """The line of titles, and what makes a line of a record. `columns` None: there is no end."""
+    """Return the line of titles, and a function that turns a record into a line.
+
+    `columns` is the width of the terminal; with None, lines have no limit.
+    """
     if columns is None or columns >= WHOLE_COLUMNS:
         widths = [width for _, width in _WHOLE]
         titles = [title for title, _ in _WHOLE]
@@ -78,8 +81,8 @@ def _whole(record: TurnRecord) -> Cells:
 
 
 def _short(record: TurnRecord) -> Cells:
-    """What it ended as with the status, where that says more; a refusal by its name alone. What is
-    not known of a record stays blank."""
+    """Return the cells of a narrow line: a refusal by its name, any other ending with its status if
+    that is not 200. What is unknown stays blank."""
     usage = record.usage
     ended = record.refusal or record.outcome.value
     if record.refusal is None and record.status not in (None, 200):
@@ -96,7 +99,7 @@ def _short(record: TurnRecord) -> Cells:
 
 
 def _account(record: TurnRecord) -> str:
-    """As `work`, or with how the turn came to it, unless that is where its thread always is."""
+    """Return the account, with how the turn came to it unless its thread is bound there."""
     if record.outcome is Outcome.CHANGED:
         return f"{record.account or '-'} {record.reason}"
     if record.move is None or record.reason == "bound":

@@ -58,21 +58,27 @@ def _turnlane(
 def serve(
     host: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help=f"Where to listen; by default {_SERVER.host}."),
+        typer.Option(metavar="ADDRESS", help=f"Address to listen on (default: {_SERVER.host})."),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(metavar="PORT", help=f"By default {_SERVER.port}; 0 picks a free one."),
+        typer.Option(
+            metavar="PORT", help=f"Port to listen on (default: {_SERVER.port}; 0 picks a free one)."
+        ),
     ] = None,
     upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="By default, where each login belongs.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Base URL of the model service (default: the one each client's login belongs to).",
+        ),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Replace the one that serves, without a gap.")
+        bool, typer.Option("--take-over", help="Replace the running turnlane without interruption.")
     ] = False,
     config: ConfigFile = None,
     codex: Annotated[
-        bool, typer.Option("--codex", help="Connect Codex meanwhile; see `turnlane codex`.")
+        bool, typer.Option("--codex", help="Connect Codex while serving; see `turnlane codex`.")
     ] = False,
 ) -> None:
     """Run the proxy in the foreground until SIGINT or SIGTERM."""
@@ -109,7 +115,7 @@ def serve(
 
 @app.command()
 def check(config: ConfigFile = None) -> None:
-    """Say what is wrong with a configuration, naming each key."""
+    """Check a configuration file and report every key that is wrong."""
     from proxy.cli.check import check_config
 
     raise typer.Exit(check_config(config, os.environ))
@@ -120,7 +126,7 @@ def check(config: ConfigFile = None) -> None:
     add_help_option=False,
 )
 def recall(context: typer.Context) -> None:
-    """Prove with many sessions that nothing is lost or left behind."""
+    """Run many sessions and prove that nothing is lost."""
     from harness.recall.__main__ import main as harness
 
     raise typer.Exit(harness(context.args))
@@ -131,15 +137,17 @@ def recall(context: typer.Context) -> None:
     add_help_option=False,
 )
 def simulate(context: typer.Context) -> None:
-    """Show what three rules of routing cost on one load."""
+    """Compare the cost of three routing strategies on one load."""
     from harness.simulate.simulate import main as simulation
 
     raise typer.Exit(simulation(context.args))
 
 
-keys = typer.Typer(help="Who may call.", no_args_is_help=True)
-workflows = typer.Typer(help="Tasks and their budgets.", invoke_without_command=True)
-codex = typer.Typer(help="Whether Codex goes through turnlane.", no_args_is_help=True)
+keys = typer.Typer(help="Manage the keys that callers need.", no_args_is_help=True)
+workflows = typer.Typer(
+    help="List the tasks that are tracked, and reset their budgets.", invoke_without_command=True
+)
+codex = typer.Typer(help="Connect and disconnect Codex.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(workflows, name="workflows")
 app.add_typer(accounts, name="accounts")
@@ -149,9 +157,9 @@ app.add_typer(service, name="service")
 
 @keys.command("add")
 def keys_add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="For whom or what.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses the key.")],
 ) -> None:
-    """Make a key and show it, this once."""
+    """Create a key and print it; it is not shown again."""
     from proxy.cli.actions import add_key
 
     operate(lambda home: add_key(home, name))
@@ -159,15 +167,17 @@ def keys_add(
 
 @keys.command("list")
 def keys_list(as_json: AsJson = False) -> None:
-    """List the keys by id and name."""
+    """List the keys with their ids and names."""
     from proxy.cli.actions import list_keys
 
     operate(lambda home: list_keys(home, as_json=as_json))
 
 
 @keys.command("revoke")
-def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
-    """Revoke a key, at once."""
+def keys_revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, from `keys list`.")],
+) -> None:
+    """Revoke a key immediately."""
     from proxy.cli.actions import revoke_key
 
     operate(lambda home: revoke_key(home, key_id))
@@ -175,7 +185,7 @@ def keys_revoke(key_id: Annotated[str, typer.Argument(metavar="ID")]) -> None:
 
 @workflows.callback()
 def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the roots that are tracked, as digests."""
+    """List the tasks that are tracked, each by the digest of its root."""
     from proxy.cli.actions import list_workflows
 
     if context.invoked_subcommand is None:
@@ -184,9 +194,9 @@ def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
 
 @workflows.command("clear")
 def workflows_clear(
-    root: Annotated[str, typer.Argument(metavar="ROOT", help="Its digest's beginning.")],
+    root: Annotated[str, typer.Argument(metavar="ROOT", help="Beginning of the root's digest.")],
 ) -> None:
-    """Forgive a root its window."""
+    """Reset a task's usage window."""
     from proxy.cli.actions import clear_workflow
 
     operate(lambda home: clear_workflow(home, root))
@@ -197,11 +207,11 @@ def codex_on(
     port: Annotated[
         int | None,
         typer.Option(
-            min=1, max=65535, metavar="PORT", help="turnlane's; by default that of the one running."
+            min=1, max=65535, metavar="PORT", help="turnlane's port (default: the running one's)."
         ),
     ] = None,
 ) -> None:
-    """Point Codex's configuration at turnlane, which must be running."""
+    """Point Codex's configuration at a running turnlane."""
     from proxy.cli.codex import on
     from proxy.codex.place import Environment
 
@@ -210,7 +220,7 @@ def codex_on(
 
 @codex.command("off")
 def codex_off() -> None:
-    """Put Codex's configuration back; turnlane need not run."""
+    """Restore Codex's configuration; turnlane need not be running."""
     from proxy.cli.codex import off
     from proxy.codex.place import Environment
 
@@ -219,7 +229,7 @@ def codex_off() -> None:
 
 @codex.command("show")
 def codex_show(as_json: AsJson = False) -> None:
-    """Say where Codex goes, and which of its processes have not noticed yet."""
+    """Show where Codex goes and which processes need a restart."""
     from proxy.cli.codex import show
     from proxy.codex.place import Environment
 
@@ -228,7 +238,10 @@ def codex_show(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Is it up, does Codex use it, what goes on. Exit code 0 only when it serves."""
+    """Show whether turnlane serves and whether Codex uses it.
+
+    The current load and the last hour follow. The exit code is 0 only if turnlane serves.
+    """
     from proxy.cli.status import show_status
 
     operate(lambda home: show_status(home, json=as_json))
@@ -236,7 +249,7 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Look at what can be wrong, and name the command that mends it."""
+    """Find problems and name the commands that fix them."""
     from proxy.cli.doctor import show_doctor
 
     settings: Config | ConfigError
@@ -249,11 +262,13 @@ def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def log(
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as records come.")] = False,
-    lines: Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing new records.")] = False,
+    lines: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of records to print at most.")
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show the newest records: one for each turn and each refusal."""
+    """Print the newest records, one for each turn and each refusal."""
     from proxy.cli.actions import show_log
 
     shown_on = sys.stdout.isatty() or "COLUMNS" in os.environ
@@ -270,7 +285,7 @@ def version() -> None:
 
 
 def _say_ready(home: Path, codex: bool, url: str) -> None:
-    """The first line is for scripts that wait for it, the rest for a person."""
+    """Print the ready line, which scripts wait for, and a hint for people."""
     typer.echo(f"turnlane {__version__} ready on {url}")
     if not codex:
         from proxy.cli.codex import called, hint_of_codex
@@ -287,8 +302,8 @@ def _complain_of_port(taken: PortTaken, server: ServerSettings) -> NoReturn:
     by = "" if found is None else found.named
     if found is not None and found.turnlane:
         by = f" by another turnlane{by}"
-    does = "`--port N` takes another one, `turnlane doctor` looks closer"
-    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}: {does}"))
+    does = "use `--port N`, or run `turnlane doctor` for details"
+    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}; {does}"))
 
 
 def _settings(

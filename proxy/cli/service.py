@@ -6,18 +6,18 @@ import typer
 
 from proxy.cli.common import AsJson, ConfigFile, operate
 
-service = typer.Typer(help="turnlane as a service of its user.", no_args_is_help=True)
+service = typer.Typer(help="Run turnlane as a service of your user.", no_args_is_help=True)
 
 
 @service.command("install")
 def install(
-    now: Annotated[bool, typer.Option("--now", help="Start it, too.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Start it immediately.")] = False,
     launchd: Annotated[
         bool, typer.Option("--launchd", help="Print the plist for launchd; change nothing.")
     ] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Have systemd start turnlane, keep its port, and restart it when it fails."""
+    """Install a service that restarts on failure and keeps its port."""
     from proxy.cli.service_actions import install as run
 
     operate(lambda _: run(config, now=now, launchd=launchd))
@@ -25,7 +25,7 @@ def install(
 
 @service.command("uninstall")
 def uninstall() -> None:
-    """Stop it, and remove what was installed."""
+    """Stop the service and remove its files."""
     from proxy.cli.service_actions import uninstall as run
 
     operate(lambda _: run())
@@ -33,7 +33,10 @@ def uninstall() -> None:
 
 @service.command("status")
 def status(as_json: AsJson = False) -> None:
-    """Say whether it is installed, enabled and active; 0 if it is active."""
+    """Show whether the service is installed, enabled and active.
+
+    The exit code is 0 only if it is active.
+    """
     from proxy.cli.service_actions import status as run
 
     operate(lambda _: run(as_json=as_json))

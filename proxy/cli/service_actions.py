@@ -51,14 +51,14 @@ def status(*, as_json: bool) -> int:
 def install_systemd(systemd: Systemd, service: Service, *, now: bool) -> int:
     """Raises ConfigError."""
     if problem := systemd.problem():
-        say(f"there is no systemd of yours to speak to: {problem}")
+        say(f"cannot reach your systemd user instance: {problem}")
         _show_by_hand(systemd.folder, service, now=now)
         return 1
     for path in systemd.install(service, now=now):
         typer.echo(path)
     if not now:
-        say("it starts with your next login, or now: systemctl --user start turnlane")
-    say("to have it run while you are not logged in: loginctl enable-linger")
+        say("it starts at your next login; to start it now: systemctl --user start turnlane")
+    say("to keep it running while you are logged out: loginctl enable-linger")
     return 0
 
 
@@ -68,7 +68,7 @@ def uninstall_systemd(systemd: Systemd) -> int:
     for path in removed:
         typer.echo(path)
     if not removed:
-        say(f"there is nothing of turnlane's in {systemd.folder}")
+        say(f"turnlane has no files in {systemd.folder}")
     return 0
 
 
@@ -80,7 +80,7 @@ def show_unit(systemd: Systemd, *, as_json: bool) -> int:
     else:
         typer.echo(_told(standing))
     if standing.problem is not None:
-        say(f"there is no systemd of yours to ask: {standing.problem}")
+        say(f"cannot reach your systemd user instance: {standing.problem}")
     return 0 if standing.active else 1
 
 
@@ -110,7 +110,7 @@ def launchd_text(user_home: Path, service: Service) -> str:
 def warn_of_missing(variables: list[str], file: str) -> None:
     """Warn of variables that accounts need: a service has none of its user's environment."""
     if variables:
-        say(f"accounts need {', '.join(variables)}: put NAME=value lines into {file} (mode 0600)")
+        say(f"accounts need {', '.join(variables)}: add NAME=value lines to {file} (mode 0600)")
 
 
 def _show_by_hand(folder: Path, service: Service, *, now: bool) -> None:

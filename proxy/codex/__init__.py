@@ -1,1 +1,1 @@
-"""What connects Codex: its configuration, and how far its running clients have taken that up."""
+"""Connecting Codex: its configuration, and which running clients already use it."""

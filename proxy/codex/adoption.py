@@ -1,29 +1,30 @@
-"""How far running Codex clients have taken the routing up, judged from evidence.
+"""How far running Codex clients use the configuration that leads here, judged from evidence.
 
 `judge_adoption` decides from values alone; `adoption` gathers them and changes nothing.
 
 Theory of operation
 -------------------
-Codex reads its configuration when a thread is opened: in a process that is older than the routing
-open threads go on as before, and new ones need not, so a turn may be seen while others are pending.
+Codex reads its configuration when it opens a thread. In a process that started before Codex was
+connected, open threads keep their old settings while new threads may have the new ones, so a turn
+can arrive while other threads are still pending.
 
-The strongest evidence is a turn that a client really sent after the routing was written; then a
-process known to be older; then whatever could not be seen; and only with nothing against it the
-routing counts as adopted. An empty list of processes speaks for it weakly: whoever starts next will
-read it.
+The strongest evidence is a turn that a client sent after Codex was connected; then a process known
+to be older; then anything that could not be seen. Only if none of these speaks against it does the
+configuration count as adopted. An empty list of processes is weak evidence for it: the next process
+will read the configuration.
 
-What can still make a false `adopted`:
+What can still cause a false `adopted`:
 
 - a client started with `-c openai_base_url=...`, `-c model_provider=...`, `--profile` or `--oss`;
 - a system-wide or managed configuration that overrides the user's;
 - another CODEX_HOME, or the same one under a path that does not resolve to it;
-- a client elsewhere with this home: another machine or a container, or another user;
-- a program that embeds Codex under another name, so that its processes are not known as Codex;
+- a client with this home in another place: on another machine, in a container, or of another user;
+- a program that embeds Codex under another name, so that its processes are not recognised;
 - a process that read the configuration early and re-executed itself, or was started by an older
-  one that hands its own configuration down: its start time is younger than what it read;
-- a clock that was set between the writing and the start, since both are wall times;
+  process that passed its own configuration on: it started later than it read the configuration;
+- a clock that was set between the write and the start, since both are wall times;
 - a configuration that was changed and changed back while a client started;
-- a client that started within the second of the writing, just before it.
+- a client that started just before the write, within the same second.
 """
 
 import os
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from proxy.codex.processes import Walk
 
 CLOCK_SECONDS: Final = 1.0
-"""A routing from further ahead than this means that the clock was set back since."""
+"""If Codex was connected further in the future than this, the clock has been set back since."""
 
 
 class State(StrEnum):
@@ -56,8 +57,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexProcess:
-    """A running Codex process. `started` is None when that, or whether it uses this CODEX_HOME,
-    cannot be read."""
+    """A running Codex process. `started` is seconds since the epoch; None if it, or whether the
+    process uses this CODEX_HOME, cannot be read."""
 
     pid: int
     kind: str
@@ -66,8 +67,8 @@ class CodexProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodexRoute:
-    """The place that the configuration points at. `ours` is None when that cannot be told; `since`
-    is when it came to be so, not `exact` when it may have been earlier."""
+    """Where the configuration points. `ours` is None if that is unknown; `since` is when it began
+    to point there, and `exact` is False if it may have been earlier."""
 
     ours: bool | None
     why: str = ""
@@ -77,7 +78,7 @@ class CodexRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Times are seconds since the epoch. `walked` is whether every process could be looked at."""
+    """What is known. Times are seconds since the epoch; `walked`: every process was seen."""
 
     routing: CodexRoute
     clients: tuple[CodexProcess, ...]
@@ -88,8 +89,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """`stale` are clients that are older than the routing, whatever the state; `weak` is an
-    inference from having seen no process."""
+    """The judgement. `stale` are the clients that started before Codex was connected, whatever the
+    state; `weak` marks an inference from having seen no client at all."""
 
     state: State
     why: str
@@ -99,14 +100,17 @@ class Adoption:
 
 
 def judge_adoption(evidence: Evidence) -> Adoption:
+    """Judge the evidence; the strongest piece decides."""
     routing, since = evidence.routing, evidence.routing.since
     if routing.ours is False:
         return Adoption(state=State.NOT_APPLICABLE, why=routing.why)
     if routing.ours is None or since is None:
-        return Adoption(state=State.UNKNOWN, why=routing.why or "it is not known since when")
+        return Adoption(
+            state=State.UNKNOWN, why=routing.why or "it is unknown when Codex was connected"
+        )
     unreadable = tuple(client for client in evidence.clients if client.started is None)
     if since > evidence.now + CLOCK_SECONDS:
-        why = "the routing is from the future: the clock was set since, so ages cannot be compared"
+        why = "the clock was set back since Codex was connected, so ages cannot be compared"
         return Adoption(state=State.UNKNOWN, why=why, unreadable=unreadable)
     stale = tuple(client for client in evidence.clients if is_stale(client, since))
     state, why = _judge(evidence, since, stale, unreadable)
@@ -115,7 +119,7 @@ def judge_adoption(evidence: Evidence) -> Adoption:
 
 
 def is_stale(client: CodexProcess, since: float) -> bool:
-    """Older by the second: start times have no finer truth, and the same second is not stale."""
+    """Return whether a client started in an earlier second; start times are no more precise."""
     return client.started is not None and int(client.started) < int(since)
 
 
@@ -126,18 +130,21 @@ def _judge(
     unreadable: tuple[CodexProcess, ...],
 ) -> tuple[State, str]:
     if evidence.last_turn is not None and evidence.last_turn > since:
-        return State.SEEN, "a turn came from a client after the routing was written"
+        return State.SEEN, "a client has sent a turn since Codex was connected"
     if stale and evidence.routing.exact:
-        return State.PENDING, "Codex processes are older than the routing: restart them"
+        return (
+            State.PENDING,
+            "Codex processes that started before Codex was connected need a restart",
+        )
     if stale:
-        return State.UNKNOWN, "it is not known whether the routing is older than these processes"
+        return State.UNKNOWN, "some Codex processes may have started before Codex was connected"
     if not evidence.walked:
-        return State.UNKNOWN, "the list of processes could not be read to its end"
+        return State.UNKNOWN, "the list of processes could not be read completely"
     if unreadable:
-        return State.UNKNOWN, "Codex processes could not be looked into"
+        return State.UNKNOWN, "some Codex processes could not be inspected"
     if evidence.clients:
-        return State.ADOPTED, "every Codex process is younger than the routing"
-    return State.ADOPTED, "no Codex process runs; the next one will read it (a weak inference)"
+        return State.ADOPTED, "every Codex process started after Codex was connected"
+    return State.ADOPTED, "no Codex process is running; the next one will read the configuration"
 
 
 def adoption(
@@ -188,9 +195,9 @@ def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Code
     """Return whether Codex's turns go to this turnlane, and since when."""
     reading = read_codex(files, where)
     if reading.problem is not None:
-        return CodexRoute(ours=None, why=f"its configuration cannot be read: {reading.problem}")
+        return CodexRoute(ours=None, why=f"Codex's configuration cannot be read: {reading.problem}")
     if reading.url is None:
-        return CodexRoute(ours=False, why="Codex goes to the provider itself")
+        return CodexRoute(ours=False, why="Codex goes directly to the provider")
     try:
         note = read_note(files, home)
     except RoutingError as error:
@@ -199,7 +206,9 @@ def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Code
         note = None
     ours = _is_ours(reading.url, note, url)
     if not ours:
-        why = f"Codex goes to {reading.url}" + ("" if ours is False else ", which may be turnlane")
+        why = f"Codex goes to {reading.url}" + (
+            "" if ours is False else ", which may be a turnlane"
+        )
         return CodexRoute(ours=ours, why=why)
     if note is not None and note.phase == "done" and reading.value == note.value == reading.url:
         return CodexRoute(ours=True, since=note.wall)

@@ -1,14 +1,14 @@
-"""Pointing Codex's configuration at turnlane, and putting it back.
+"""Point Codex's configuration at turnlane, and restore it.
 
 Theory of operation
 -------------------
-`connect` writes a note of what is there, then the configuration, then into the note that this
-is done. `disconnect` puts the configuration back and then takes the note away. Each is one atomic
-replacement, so after a kill the configuration is either as it was or as turnlane wrote it, and
-while it is the latter the note is there. Putting back looks at the file, not at how far things
-went: what it finds decides, so it may be done at any time and any number of times.
+`connect` writes a note of the current configuration, then the configuration, then marks the note as
+done. `disconnect` restores the configuration and then removes the note. Each step is one atomic
+replacement, so after a kill the configuration is either the original or the one that turnlane
+wrote, and in the second case the note exists. Restoring depends on what the file contains, not on
+how far an earlier command got, so it can be repeated at any time.
 
-A leftover is a line that leads Codex to this machine without a note that can be used.
+A leftover is a line that leads Codex to this machine without a usable note.
 """
 
 import hashlib
@@ -36,19 +36,21 @@ from proxy.files import beside
 
 
 def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> str:
-    """Point the configuration at `value` and say what was done. Raises RoutingError: then nothing
-    has changed."""
+    """Point the configuration at `value`, and return a sentence about it.
+
+    Raises RoutingError, in which case nothing has changed.
+    """
     try:
         with held(home):
             note = read_note(files, home)
             if note is not None and note.config != str(config):
                 raise RoutingError(
-                    f"{note.config} is connected from this home: `turnlane codex off` first"
+                    f"this home has connected {note.config}; run `turnlane codex off` first"
                 )
             if note is not None:
                 if note.value == value and _value(files, config) == value:
                     _finish(files, home, note, wall)
-                    return f"{config} points at {value} already"
+                    return f"{config} already points at {value}"
                 _restore(files, home, note)
             _write(files, home, config, value, wall)
             return f"{config} now points at {value}"
@@ -57,22 +59,25 @@ def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[
 
 
 def disconnect(files: Files, home: Path) -> str:
-    """Put back what stood there and say so. Raises RoutingError: then the note is kept."""
+    """Restore the configuration, and return a sentence about it.
+
+    Raises RoutingError, in which case the note is kept.
+    """
     try:
         if files.read(home / NOTE_NAME) is None and not home.is_dir():
-            return "turnlane has not connected Codex; nothing to put back"
+            return "turnlane has not connected Codex: there is nothing to restore"
         with held(home):
             note = read_note(files, home)
             if note is None:
-                drop_note(files, home)  # what a kill may have left beside it
-                return "turnlane has not connected Codex; nothing to put back"
+                drop_note(files, home)  # and a temporary file that a kill may have left
+                return "turnlane has not connected Codex: there is nothing to restore"
             return _restore(files, home, note)
     except OSError as error:
-        raise RoutingError(f"it cannot be put back: {_why(error)}") from error
+        raise RoutingError(f"the configuration cannot be restored: {_why(error)}") from error
 
 
 def settle(files: Files, home: Path) -> None:
-    """Put back what was begun and never said to be done. Raises RoutingError."""
+    """Restore a configuration whose connection was interrupted. Raises RoutingError."""
     note = read_note(files, home)
     if note is not None and note.phase == "intent":
         disconnect(files, home)
@@ -88,9 +93,9 @@ def _write(files: Files, home: Path, config: Path, value: str, wall: Callable[[]
         for path in (config, target):
             str(path).encode()  # the note is UTF-8
     except NotToml as error:
-        raise RoutingError(f"{config} is left as it is: {error}") from error
+        raise RoutingError(f"{config} was not changed: {error}") from error
     except UnicodeEncodeError as error:
-        raise RoutingError(f"the path {str(config)!r} is not UTF-8") from error
+        raise RoutingError(f"the path {str(config)!r} is not valid UTF-8") from error
     note = Note(
         config=str(config),
         target=str(target),
@@ -112,14 +117,17 @@ def _write(files: Files, home: Path, config: Path, value: str, wall: Callable[[]
 
 
 def _finish(files: Files, home: Path, note: Note, wall: Callable[[], float]) -> None:
-    """The time is taken after the writing: a client that started meanwhile counts as older."""
+    """Mark a note as done. The time is taken after the write, so that a client which started
+    meanwhile counts as older."""
     if note.phase == "intent":
         keep_note(files, home, msgspec.structs.replace(note, wall=wall(), phase="done"))
 
 
 def _restore(files: Files, home: Path, note: Note) -> str:
-    """The note goes only when nothing of ours is left. A client that replaced a link by a file has
-    made two places of one."""
+    """Restore the configuration, and remove the note once nothing of ours is left.
+
+    A client that replaced a link by a file has turned one place into two: both are restored.
+    """
     said: list[str] = []
     problems: list[str] = []
     for path in dict.fromkeys((files.resolve(Path(note.config)), Path(note.target))):
@@ -135,12 +143,12 @@ def _restore(files: Files, home: Path, note: Note) -> str:
 
 
 def _restore_one(files: Files, path: Path, note: Note) -> str:
-    """Raises NotToml with what its owner is to do by hand."""
+    """Restore one file. Raises NotToml with what its owner has to do by hand."""
     current = files.read(path)
     if current == note.original:
         return _as_before(path, note)
     if current is None:
-        return f"{path} is gone; there is nothing to put back"
+        return f"{path} no longer exists: there is nothing to restore"
     if _hash(current) == note.written_sha256:
         if note.original is None:
             files.unlink(path)
@@ -152,33 +160,33 @@ def _restore_one(files: Files, path: Path, note: Note) -> str:
         if value == note.previous or value is None:
             return _as_before(path, note)
         if value != note.value:
-            return f"{path} was changed to {KEY} = {value!r} meanwhile and is left so"
+            return f"{path} now sets {KEY} = {value!r}, which is kept"
         _swap(files, path, current, without_value(current, note.previous))
     except NotToml as error:
         numbers = lines_with(current, note.value)
-        if not numbers:  # nothing of ours is in it
-            return f"{path} is not TOML ({error}), but {note.value} is not in it"
+        if not numbers:  # nothing of ours is left in it
+            return f"{path} is not valid TOML ({error}), but {note.value} is no longer in it"
         raise NotToml(_by_hand(path, note, numbers, error)) from error
-    return f"{path} was changed meanwhile: only its {KEY} is as before, the rest is left"
+    return f"{path} was changed since: only {KEY} is restored, the rest is kept"
 
 
 def _as_before(path: Path, note: Note) -> str:
     if note.previous is None:
-        return f"{path} is as it was"
-    return f"{path} is as it was, with its own {KEY} = {note.previous!r}"
+        return f"{path} is restored"
+    return f"{path} is restored, with its own {KEY} = {note.previous!r}"
 
 
 def _by_hand(path: Path, note: Note, numbers: tuple[int, ...], error: NotToml) -> str:
     lines = ", ".join(map(str, numbers))
-    instead = "" if note.previous is None else f" (before, it was {KEY} = {note.previous!r})"
+    instead = "" if note.previous is None else f" (it was {KEY} = {note.previous!r} before)"
     return (
-        f"{path} cannot be edited: {error}. Remove line {lines}, the one with {note.value}, "
-        f"yourself{instead}, and run `turnlane codex off` again"
+        f"{path} cannot be edited: {error}. Remove {note.value} in line {lines}{instead}, then run "
+        "`turnlane codex off` again"
     )
 
 
 def _swap(files: Files, path: Path, expected: bytes | None, content: bytes) -> None:
-    """Replace a content that is still the expected one. Raises OSError."""
+    """Replace a file if it still has the expected content. Raises OSError."""
     fresh = files.write_beside(path, content, like=True)
     if files.read(path) != expected:
         files.unlink(fresh)
@@ -200,7 +208,7 @@ def _why(error: OSError) -> str:
     if not isinstance(error, PermissionError) or not named.endswith((".turnlane", LOCK_NAME)):
         return str(error)
     folder = Path(named).parent
-    return f"nothing can be written in {folder}; let yourself do so (chmod u+rwx {folder})"
+    return f"{folder} is not writable; run `chmod u+rwx {folder}`"
 
 
 def _hash(content: bytes) -> str:
@@ -224,7 +232,7 @@ def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
 
 
 def with_leftover(files: Files, home: Path, where: Path, error: Exception) -> RoutingError:
-    """The error, with what helps if the note is one that cannot be used."""
+    """Return the error, and what to do if the note cannot be used."""
     note = home / NOTE_NAME
     try:
         read_note(files, home)

@@ -1,7 +1,7 @@
 """The place where Codex's turns really end up, and what helps where they do not work.
 
 The adoption says which clients have read the configuration; this says whether what is in it works:
-an address may be one where nothing answers, or a turnlane that wants a key, or that of another
+an address may be one where nothing answers, or a turnlane that requires a key, or that of another
 home. `look_at` gathers what there is to see, from two homes and an address, and only reads;
 `course` decides, and is pure.
 """
@@ -31,7 +31,7 @@ from proxy.keys import KeyRing
 class Destination(StrEnum):
     HERE = "here"
     NO_KEY = "no-key"
-    """It leads here, without the key that is wanted."""
+    """The configuration leads here, but sends no key, which is required."""
     NOBODY = "nobody"
     """It leads to a turnlane, and none answers there."""
     ANOTHER = "another-home"
@@ -57,7 +57,8 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """`said` is a sentence about Codex without its name; `mend` a command, or what to do."""
+    """Where Codex goes. `said` is a sentence about Codex without its subject, `mend` the command
+    that helps, or what else to do."""
 
     way: Destination
     said: str = ""
@@ -72,6 +73,7 @@ def needs_asking(sight: Sight) -> bool:
 
 
 def course(sight: Sight) -> Course:
+    """Judge where Codex goes."""
     way = _way(sight)
     return Course(way=way, said=_said(way, sight), mend=_mend(way, sight), answered=sight.answered)
 
@@ -110,20 +112,21 @@ def _said(way: Destination, sight: Sight) -> str:
         case Destination.HERE:
             return "goes through turnlane"
         case Destination.NO_KEY:
-            return "points at turnlane, which wants a key"
+            return "points at turnlane without the key that it requires"
         case Destination.NOBODY if sight.answered is Answerer.OTHER:
-            return f"points at {url}, and what answers there is no turnlane"
+            return f"points at {url}, where another program answers"
         case Destination.NOBODY:
             return f"points at {url}, where no turnlane answers"
         case Destination.ANOTHER:
             return f"goes through a turnlane with another home (TURNLANE_HOME), at {url}"
         case Destination.PROVIDER:
-            return f"model_provider {provider} decides, and leads to {url or 'a place of its own'}"
+            where = url or "an address of its own"
+            return f"follows model_provider {provider}, which leads to {where}"
         case Destination.ELSEWHERE if url is None:
-            return "goes to the provider itself"
+            return "goes directly to the provider"
         case Destination.ELSEWHERE:
             strange = sight.answered is Answerer.OTHER
-            return f"goes to {url}" + (", which is no turnlane" if strange else "")
+            return f"goes to {url}" + (", which is not a turnlane" if strange else "")
         case _:
             return f"has a configuration that cannot be read: {sight.reading.problem}"
 
@@ -145,7 +148,7 @@ def _mend(way: Destination, sight: Sight) -> str | None:
         case Destination.PROVIDER:
             return "turnlane codex show"
         case Destination.ELSEWHERE:
-            none_here = sight.here is None and not sight.keys  # `--codex` has no place for one
+            none_here = sight.here is None and not sight.keys  # `serve --codex` cannot send a key
             return "turnlane serve --codex" if none_here else connect
         case _:
             return None
@@ -164,8 +167,11 @@ def look_at(
     hung: bool = False,
     asks: Asks = answerer_at,
 ) -> Sight:
-    """`where` is Codex's home; `here` and `held` are as in `Sight`; `hung` says that this home's
-    turnlane did not answer, so that it need not be waited for again. Raises nothing."""
+    """Gather what is known, without raising.
+
+    `where` is Codex's home; `here` and `held` are as in `Sight`; `hung` says that this home's
+    turnlane did not answer before, so it is not asked again.
+    """
     seen = Sight(
         reading=read_codex(files, where, here),
         note=_note_about(files, home, where / CONFIG_NAME),

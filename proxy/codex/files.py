@@ -11,7 +11,7 @@ from typing import Protocol
 from proxy.files import PRIVATE, move_over, remove_file, write_beside
 
 MOST_BYTES = 4 * 2**20
-"""A configuration is a few kB; what is larger is something else."""
+"""A configuration has a few kB; a larger file is something else."""
 
 
 class Files(Protocol):
@@ -22,7 +22,7 @@ class Files(Protocol):
         ...
 
     def read(self, path: Path) -> bytes | None:
-        """Return the whole of a plain file; None if there is none."""
+        """Return the whole of a regular file; None if there is none."""
         ...
 
     def make_directory(self, path: Path) -> None: ...
@@ -53,9 +53,9 @@ class Disk:
         except FileNotFoundError:
             return None
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is no plain file")
+            raise OSError(f"{path} is not a regular file")
         if status.st_size > MOST_BYTES:
-            raise OSError(f"{path} has more than {MOST_BYTES} bytes")
+            raise OSError(f"{path} is larger than {MOST_BYTES} bytes")
         return path.read_bytes()
 
     def make_directory(self, path: Path) -> None:

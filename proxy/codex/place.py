@@ -65,13 +65,13 @@ def turn_on(place: Environment, port: int | None) -> str:
 
     if len(KeyRing(place.home)):
         raise RoutingError(
-            f"this turnlane wants a key, and {KEY} has no place for one: "
-            "`turnlane codex show` prints the provider to use instead"
+            f"this turnlane requires a key, which {KEY} cannot send; "
+            "`turnlane codex show` prints a provider that can"
         )
     if not place.codex.is_dir():
-        named = "CODEX_HOME is" if place.environment.get("CODEX_HOME") else "Codex's home would be"
+        named = "CODEX_HOME" if place.environment.get("CODEX_HOME") else "Codex's home"
         raise RoutingError(
-            f"{named} {place.codex}, and that is no directory: start Codex once, then try again"
+            f"{named}, {place.codex}, is not a directory; start Codex once and try again"
         )
     if port is None:
         port = port_of(running_url(place.home))
@@ -90,8 +90,8 @@ def _by_provider(place: Environment, url: str) -> str | None:
     if reading.problem is not None or reading.provider == BUILT_IN:
         return None
     if leads_here(reading.provider, reading.url, url):
-        return f"{place.config} points at {reading.url} already, by model_provider"
+        return f"{place.config} already points at {reading.url}, by model_provider"
     raise RoutingError(
-        f"your model_provider {reading.provider} decides where Codex goes, so {KEY} would have no "
-        f"effect: set its base_url in {place.config} to {url}/v1, or remove that model_provider"
+        f"model_provider {reading.provider} decides where Codex goes, so {KEY} would have no "
+        f"effect; set its base_url in {place.config} to {url}/v1, or remove model_provider"
     )

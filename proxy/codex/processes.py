@@ -1,4 +1,4 @@
-"""Processes: the running Codex clients of this user and one CODEX_HOME; looking changes nothing."""
+"""The running Codex clients of this user with one CODEX_HOME; changes nothing."""
 
 import os
 import re
@@ -12,21 +12,21 @@ import psutil
 from proxy.codex.adoption import CodexProcess
 
 _PROGRAM: Final = re.compile(r"codex(-(x86_64|aarch64)-[a-z0-9_-]+)?(\.exe)?")
-"""As it is installed, and as it is called in a release archive."""
+"""The program's name as it is installed, or as it is in a release archive."""
 _DELETED: Final = " (deleted)"
 _NOT_CLIENTS: Final = frozenset(
     {"completion", "exec-server", "help", "login", "logout", "sandbox", "update", "--version", "-V"}
 )
-"""Runs of the same program that ask no model anything."""
+"""Subcommands and options of the same program that send no turns."""
 _ABOUT_SERVERS: Final = frozenset({"daemon", "generate-json-schema", "generate-ts", "proxy"})
-"""What `codex app-server` does without being one; one such loop runs on beside the daemon."""
+"""Subcommands of `codex app-server` that are not a server; one of them stays next to the daemon."""
 _SERVERS: Final = ("app-server", "mcp-server", "remote-control")
 _HELPERS: Final = ("codex-", "apply_patch", "applypatch")
-"""How Codex calls itself when it runs its own file as a tool."""
+"""The names under which Codex runs its own file as a tool."""
 
 
 class Process(Protocol):
-    """What is used of `psutil.Process`. Everything but `pid` may raise psutil.Error."""
+    """The used part of `psutil.Process`. Everything except `pid` may raise psutil.Error."""
 
     @property
     def pid(self) -> int: ...
@@ -44,14 +44,15 @@ Walk = Callable[[], Iterable[Process]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`complete` is False when the walk failed: then clients may be missing."""
+    """The clients. `complete` is False if the walk failed, so that some may be missing."""
 
     clients: tuple[CodexProcess, ...]
     complete: bool
 
 
 def find_clients(codex_home: Path, user: int, walk: Walk = psutil.process_iter) -> Found:
-    """`codex_home` is resolved; so are those of the processes."""
+    """Find the clients of a user with one home. `codex_home` has its links resolved, as the homes
+    of the processes have."""
     clients: list[CodexProcess] = []
     try:
         for process in walk():
@@ -64,11 +65,11 @@ def find_clients(codex_home: Path, user: int, walk: Walk = psutil.process_iter) 
 
 
 def kind_of(name: str, exe: str, command: Sequence[str]) -> str | None:
-    """Which kind of client a process is; None when it is none.
+    """Return which kind of client a process is; None if it is not a client.
 
-    A tool that Codex runs from its own file under another name is none, and neither is the script
-    of the npm package: it starts the program and waits, and that one is found by itself. What a
-    process is called and made of decides, never what stands in its arguments.
+    A tool that Codex runs from its own file under another name is not a client. Neither is the
+    script of the npm package: it starts the program and waits, and the program is found by itself.
+    The name and the executable of a process decide, never its arguments.
     """
     called = _base(command[0]) if command else name
     is_tool = called.startswith(_HELPERS)
@@ -88,7 +89,7 @@ def _kind_of_run(words: Sequence[str]) -> str | None:
 
 
 def home_of(environment: Mapping[str, str], cwd: str) -> Path | None:
-    """The CODEX_HOME of a process, resolved; None when its environment does not tell."""
+    """Return the CODEX_HOME of a process, resolved; None if its environment does not tell."""
     if named := environment.get("CODEX_HOME"):
         return Path(os.path.realpath(os.path.join(cwd, named)))
     if home := environment.get("HOME"):
@@ -97,7 +98,7 @@ def home_of(environment: Mapping[str, str], cwd: str) -> Path | None:
 
 
 def _client(process: Process, codex_home: Path, user: int) -> CodexProcess | None:
-    """None for what is no client of this home, and for what has ended meanwhile."""
+    """Return a client of this home; None for any other process, or one that has ended."""
     try:
         kind = _kind(process, user)
         if kind is None:
@@ -115,7 +116,7 @@ def _client(process: Process, codex_home: Path, user: int) -> CodexProcess | Non
 
 
 def _kind(process: Process, user: int) -> str | None:
-    """Names are readable where arguments are not: then the name decides."""
+    """Return the kind of a process of this user, by its name if its arguments are unreadable."""
     try:
         if process.uids()[0] != user:
             return None

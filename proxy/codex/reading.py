@@ -20,22 +20,22 @@ PROFILE_SUFFIX: Final = ".config.toml"
 MOST_PROFILES: Final = 64
 BUILT_IN: Final = "openai"
 OURS: Final = "turnlane"
-"""The provider that `turnlane codex show` prints."""
+"""The name of the provider that `turnlane codex show` prints."""
 _ANYWHERE: Final = frozenset({"0.0.0.0", "::"})
-"""What a listener on every address is configured as."""
+"""Hosts that mean every address of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """`url` is where turns go; None when they go to the provider that is built in, or when there
-    is a `problem`: then nothing is known."""
+    """What a configuration says. `url` is where turns go; None if they go to the built-in provider,
+    or if a `problem` leaves that unknown."""
 
     problem: str | None = None
     value: object = None
-    """Of the root key, whether or not it is what decides."""
+    """The value of the root key, whether or not it decides."""
     provider: str = BUILT_IN
     profile: object = None
-    """In the root table: Codex 0.171 refuses to start with one, older versions let it decide."""
+    """A root `profile`: Codex 0.171 refuses to start with one, older versions let it decide."""
     url: str | None = None
     bypasses: tuple[str, ...] = ()
 
@@ -64,18 +64,21 @@ def read_codex(files: Files, where: Path, here: str | None = None) -> Reading:
 def read_config(
     content: bytes | None, profiles: Mapping[str, bytes], here: str | None = None
 ) -> Reading:
-    """`profiles` are the files `NAME.config.toml` beside it, by name; `here` is the base URL of
-    turnlane, where it is known: what leads there bypasses nothing."""
+    """Read a configuration and its profiles.
+
+    `profiles` are the files `NAME.config.toml` beside it, by name. `here` is turnlane's base URL,
+    if it is known: a provider that leads there is not a bypass.
+    """
     try:
         table = parse(content)
     except NotToml as error:
         return Reading(problem=str(error))
     provider = table.get("model_provider", BUILT_IN)
     if not isinstance(provider, str):
-        return Reading(problem="its model_provider is no string", value=table.get(KEY))
+        return Reading(problem="its model_provider is not a string", value=table.get(KEY))
     value = table.get(KEY)
     if value is not None and not isinstance(value, str):
-        return Reading(problem=f"its {KEY} is no string, so Codex does not start", value=value)
+        return Reading(problem=f"its {KEY} is not a string, so Codex does not start", value=value)
     return Reading(
         value=value,
         provider=provider,
@@ -110,8 +113,8 @@ def _url(table: Mapping[str, Any], provider: str) -> str | None:
 def _selected(table: Mapping[str, Any], provider: str, here: str | None) -> Iterator[str]:
     url = _url(table, provider)
     if provider != BUILT_IN and not leads_here(provider, url, here):
-        where = url or "a place of its own"
-        yield f'model_provider = "{provider}" leads to {where}; {KEY} has no say in it'
+        where = url or "an address of its own"
+        yield f'model_provider = "{provider}" leads to {where}, so {KEY} has no effect'
 
 
 def leads_here(provider: str, url: str | None, here: str | None) -> bool:
@@ -128,11 +131,11 @@ def _profiles(table: Mapping[str, Any], files: Mapping[str, bytes]) -> Iterator[
     inner = _table(table, "profiles")
     for name in inner:
         for key, value in _deciding(_table(inner, name)):
-            yield f"[profiles.{name}] has {key} = {value!r}, for a Codex that reads it"
+            yield f"[profiles.{name}] sets {key} = {value!r}, for Codex versions that read it"
     for name, content in sorted(files.items()):
         try:
             for key, value in _deciding(parse(content)):
-                yield f"{name}.config.toml has {key} = {value!r}, for `codex --profile {name}`"
+                yield f"{name}.config.toml sets {key} = {value!r}, for `codex --profile {name}`"
         except NotToml as error:
             yield f"{name}.config.toml cannot be read: {error}"
 
@@ -150,7 +153,7 @@ def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _split(url: str) -> SplitResult | None:
     try:
         split = urlsplit(url)
-        named = split.port is not None or bool(split.hostname)  # a bad port raises when it is read
+        named = split.port is not None or bool(split.hostname)  # reading an invalid port raises
     except ValueError:
         return None
     return split if named else None

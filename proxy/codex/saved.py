@@ -1,7 +1,7 @@
-"""Note: what stood in Codex's configuration before, kept in the home until it is put back.
+"""The note of Codex's original configuration, kept in the home until that is restored.
 
-It is written before the configuration is touched and taken away after that is as it was, so while
-anything of ours may be in the configuration, the note is there.
+It is written before the configuration is changed and removed after that is restored, so it exists
+whenever the configuration may hold something of ours.
 """
 
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ LOCK_NAME: Final = "codex.lock"
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """`wall` is seconds since the epoch: when the configuration was written, once it is `done`;
-    until then, when that was about to be done."""
+    """The original configuration and what replaced it. `wall` is seconds since the epoch: when the
+    configuration was written if `phase` is `done`, else when that was about to happen."""
 
     config: str
     """The path that Codex opens."""
     target: str
-    """The file that was behind it."""
+    """The file that the path led to."""
     original: bytes | None
-    """None when there was no file."""
+    """The whole file; None if it did not exist."""
     previous: str | None
-    """What the key was set to, if it was."""
+    """The earlier value of the key, if it was set."""
     value: str
-    """What it was set to by turnlane."""
+    """The value that turnlane wrote."""
     written_sha256: str
-    """Of the whole file as turnlane wrote it."""
+    """The hash of the whole file as turnlane wrote it."""
     wall: float
     phase: Literal["intent", "done"]
 
@@ -50,7 +50,7 @@ def held(home: Path) -> Iterator[None]:
 
 
 def read_note(files: Files, home: Path) -> Note | None:
-    """Changes nothing. Raises RoutingError when there is one that cannot be used."""
+    """Return the note, if there is one. Raises RoutingError if it cannot be used."""
     path = home / NOTE_NAME
     try:
         content = files.read(path)

@@ -1,4 +1,4 @@
-"""One root key of a TOML file: read, set and removed, with every other byte as it was. PURE.
+"""Read, set and remove one root key of a TOML file, with every other byte as it was; pure.
 
 A new key is put on a line of its own at the top: there it is in the root table whatever follows.
 A replaced one is read again and compared; an edit that would change anything else is refused.
@@ -12,15 +12,15 @@ from typing import Any, Final
 KEY: Final = "openai_base_url"
 _BOM: Final = "\ufeff"
 _DIRECTIVE: Final = "#:"
-"""Editors look for `#:schema` on the first line."""
+"""Editors expect `#:schema` on the first line."""
 
 
 class NotToml(ValueError):  # noqa: N818
-    """The content cannot be read as TOML, or not be edited without harm; the text says why."""
+    """The content is not valid TOML, or cannot be edited safely; the text says why."""
 
 
 def parse(content: bytes | None) -> dict[str, Any]:
-    """Raises NotToml. Floats stay text: they are only compared."""
+    """Parse TOML. Raises NotToml. Floats stay text, because they are only compared."""
     try:
         return tomllib.loads(_text(content)[1], parse_float=str)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -28,7 +28,7 @@ def parse(content: bytes | None) -> dict[str, Any]:
 
 
 def with_value(content: bytes | None, value: str) -> bytes:
-    """The content with the root key set to `value`. Raises NotToml."""
+    """Return the content with the root key set to `value`. Raises NotToml."""
     table = parse(content)
     bom, text = _text(content)
     if KEY not in table:
@@ -37,12 +37,12 @@ def with_value(content: bytes | None, value: str) -> bytes:
         line = f"{KEY} = {tomlkit.string(value).as_string()}"
         return (bom + _put_on_top(text, line)).encode()
     if not isinstance(table[KEY], str):
-        raise NotToml(f"its {KEY} is no string")
+        raise NotToml(f"its {KEY} is not a string")
     return (bom + _replaced(text, value, {**table, KEY: value})).encode()
 
 
 def without_value(content: bytes, previous: str | None) -> bytes:
-    """The content with the root key as it was before: set to `previous`, or not there at all."""
+    """Return the content with the root key set to `previous`, or removed if that is None."""
     rest = {key: value for key, value in parse(content).items() if key != KEY}
     bom, text = _text(content)
     expected = rest if previous is None else {**rest, KEY: previous}

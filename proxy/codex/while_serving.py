@@ -1,12 +1,12 @@
 """`turnlane serve --codex`: connect Codex while turnlane serves, and put it back at the drain.
 
-Codex is connected once turnlane answers, and put back as soon as the drain begins, so that a client
+Codex is connected once turnlane answers, and restored as soon as the drain begins, so that a client
 that starts during the drain goes to its provider. However the process ends, short of a kill, Codex
 is put back; the next start, or `turnlane codex off`, settles what a kill leaves.
 
 A process that takes over says which configuration it connects (`proxy.process.handover`). If that
 is the same one, the process before it leaves the configuration as it is, and clients that have read
-it do not count as older than the routing.
+it do not count as started before Codex was connected.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Convert tables of a TOML file to frozen dataclasses, naming the key that is wrong. Pure."""
+"""Convert tables of a TOML file to frozen dataclasses, pure; an error names the wrong key."""
 
 import math
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, object]]) -> T:
-    """Return the table `name` as a `kind`. Raises ConfigError."""
+    """Convert the table `name` to a `kind`. Raises ConfigError."""
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
     for key, value in tables.get(name, {}).items():
         if key not in hints:
-            raise ConfigError(f"{name}.{key}", f"unknown key; there are {', '.join(hints)}")
+            raise ConfigError(f"{name}.{key}", f"unknown key; valid keys are {', '.join(hints)}")
         values[key] = convert(f"{name}.{key}", value, hints[key])
     return built(kind, values, {key: f"{name}.{key}" for key in values}, name)
 
@@ -26,8 +26,10 @@ def from_table(kind: type[T], name: str, tables: Mapping[str, Mapping[str, objec
 def built(
     kind: type[T], values: Mapping[str, Any], written: Mapping[str, str], name: str = ""
 ) -> T:
-    """Build a `kind`. Raises ConfigError for the keys without any one of which the rest would be
-    valid; `name` is that of the table, if it has one."""
+    """Build a `kind` from its values. `name` is the name of the table, if it has one.
+
+    Raises ConfigError naming each key without which the other values would be valid.
+    """
     try:
         return kind(**values)
     except ValueError as error:
@@ -45,19 +47,19 @@ def _would_work_without(name: str, kind: type[T], values: Mapping[str, Any]) -> 
 
 
 def convert(key: str, value: object, hint: object) -> object:
-    """Return a value as its type. Raises ConfigError."""
+    """Convert one value to its type. Raises ConfigError."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(key, "must be a finite number")
     try:
         return msgspec.convert(value, type=hint)
     except msgspec.ValidationError as error:
         allowed = _allowed(hint)
-        known = f"; there are {', '.join(allowed)}" if allowed else ""
+        known = f"; valid values are {', '.join(allowed)}" if allowed else ""
         raise ConfigError(key, f"{error}{known}") from error
 
 
 def _allowed(hint: object) -> list[str]:
-    """The valid values, if they can be listed."""
+    """Return the valid values of an enumeration; none for other types."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         return [str(each.value) for each in hint]
     return [str(each) for each in get_args(hint)] if get_origin(hint) is Literal else []

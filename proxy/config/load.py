@@ -103,9 +103,9 @@ def build(
     """Build the configuration from the tables of a file."""
     for section, values in tables.items():
         if section not in _SECTIONS and section not in _LIMIT_KEYS:
-            raise ConfigError(section, f"unknown section; there are {_names()}")
+            raise ConfigError(section, f"unknown section; valid sections are {_names()}")
         if not isinstance(values, dict):
-            raise ConfigError(section, "must be a table")
+            raise ConfigError(section, f"must be a table, as in [{section}]")
     tables = {section: dict(values) for section, values in tables.items()}
     if url := environment.get("TURNLANE_UPSTREAM"):
         tables.setdefault("upstream", {})["url"] = url
@@ -135,7 +135,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"is not TOML: {error}") from error
+        raise ConfigError(str(path), f"is not valid TOML: {error}") from error
 
 
 def _names() -> str:
@@ -149,7 +149,9 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
     for section, keys in _LIMIT_KEYS.items():
         for key, value in tables.get(section, {}).items():
             if key not in keys:
-                raise ConfigError(f"{section}.{key}", f"unknown key; there are {', '.join(keys)}")
+                raise ConfigError(
+                    f"{section}.{key}", f"unknown key; valid keys are {', '.join(keys)}"
+                )
             name = keys[key]
             written[name] = f"{section}.{key}"
             values[name] = convert(written[name], value, hints[name])
@@ -162,7 +164,7 @@ def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, Acc
     for name, table in tables.items():
         key = f"accounts.{name}"
         if not isinstance(table, dict):
-            raise ConfigError(key, "must be a table: [accounts.NAME]")
+            raise ConfigError(key, "must be a table, as in [accounts.NAME]")
         try:
             account = account_id(name)
         except ValueError as error:
@@ -182,7 +184,9 @@ def _secrets(
         kind, _, name = (spec.key or "").partition(":")
         if kind == "env":
             if not environment.get(name) and not offline:
-                raise ConfigError(f"accounts.{account}.key", f"the variable {name} is not set")
+                raise ConfigError(
+                    f"accounts.{account}.key", f"the environment variable {name} is not set"
+                )
             found[name] = environment.get(name, "")
     return found
 
@@ -194,15 +198,15 @@ def _check(config: Config) -> None:
             key, value = f"{name}.{item.name}", getattr(part, item.name)
             if isinstance(value, int | float) and value <= 0:
                 if key not in _MAY_BE_ZERO:
-                    raise ConfigError(key, "must be more than 0")
+                    raise ConfigError(key, "must be greater than 0")
                 if value < 0:
-                    raise ConfigError(key, "cannot be negative")
+                    raise ConfigError(key, "must not be negative")
     if config.server.port > 65535:
         raise ConfigError("server.port", "must be between 0 and 65535")
     if not 0 < config.routing.auto_switch_threshold <= 100:
-        raise ConfigError("routing.auto_switch_threshold", "must be more than 0 and at most 100")
+        raise ConfigError("routing.auto_switch_threshold", "must be greater than 0 and at most 100")
     if config.routing.auto_switch_threshold <= 1:
-        raise ConfigError("routing.auto_switch_threshold", "is in percent: 80, not 0.8")
+        raise ConfigError("routing.auto_switch_threshold", "is a percentage: write 80, not 0.8")
     check_url("upstream.url", config.upstream.url)
     check_url("upstream.refresh_url", config.upstream.refresh_url)
 
@@ -210,4 +214,4 @@ def _check(config: Config) -> None:
 def check_url(key: str, url: str | None) -> None:
     """Raise ConfigError for a value that is not a base URL."""
     if url is not None and not _BASE_URL.fullmatch(url):
-        raise ConfigError(key, "must be http:// or https:// and a host, without a query")
+        raise ConfigError(key, "must be a base URL: http:// or https://, a host, and no query")

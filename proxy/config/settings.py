@@ -20,7 +20,7 @@ class ServerSettings:
     origins: tuple[str, ...] = ()
     """Browser origins that may speak to turnlane."""
     drain_seconds: float = 10.0
-    """How long running turns may go on after SIGTERM."""
+    """How long running turns may continue after SIGTERM."""
     connections: int = 1024
     """Open TCP connections: every turn and WebSocket, and as many again for probes and waits."""
     keep_alive_seconds: float = 300.0
@@ -32,7 +32,7 @@ class ClientSettings:
     """`[client]`: what one client may send, and how patient turnlane is with it."""
 
     body_bytes: int = 64 * MIB
-    """One HTTP body or WebSocket frame, decompressed too; beyond it 413."""
+    """One HTTP body or WebSocket frame, before and after decompression; a larger one gets 413."""
     message_bytes: int = 80 * MIB
     """Above `body_bytes` a frame is refused in band; above this hypercorn closes with 1009."""
     header_bytes: int = 64 * 1024
@@ -43,11 +43,11 @@ class ClientSettings:
     stall_seconds: float = 30.0
     """A client that takes nothing for this long counts as gone (also TCP_USER_TIMEOUT, tcp(7))."""
     outbox_bytes: int = 256 * 1024
-    """What one turn may be ahead of its client; more slows the upstream down."""
+    """How far one turn may be ahead of its client before the upstream is slowed down."""
     filler_seconds: float = 20.0
     """Codex gives up a silent stream after 300 s, other clients after 30 s."""
     ping_seconds: float = 20.0
-    """WebSocket pings find dead peers behind an idle socket."""
+    """WebSocket pings find dead peers of idle sockets."""
     discard_seconds: float = 5.0
     """How long an unread body is still read after a refusal, so that its client sees that."""
 

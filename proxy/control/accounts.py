@@ -82,7 +82,7 @@ def _about_accounts(
 
 def no_account(pool: AccountPool, account: str) -> CommandFailed:
     names = ", ".join(each.id for each in pool.all())
-    there_are = f"; there are {names}" if names else ""
+    there_are = f"; accounts are {names}" if names else ""
     return CommandFailed(f"there is no account {account}{there_are}")
 
 
@@ -109,7 +109,7 @@ def _import(managed: ManagedAccounts, wish: ImportAccount) -> AccountPut:
     account = _may_be_put(managed, wish.name, wish.url)
     path = Path(wish.path)
     if managed.registry.owns(path) and not wish.copy:
-        raise ValueError(f"{path} goes with the account that it belongs to: import it with --copy")
+        raise ValueError(f"{path} belongs to another account; import it with --copy")
     if wish.copy:
         own = managed.registry.secret_path(account, LOGIN)
         login_copy(path, own)
@@ -124,9 +124,11 @@ def _may_be_put(managed: ManagedAccounts, name: str, url: str | None) -> Account
     account = account_id(name)
     check_url("its url", url)
     if account in managed.configured:
-        raise ValueError(f"{account} is described by config.toml: change it there, and restart")
+        raise ValueError(
+            f"{account} is defined in the configuration file; change it there and restart"
+        )
     if managed.pool.get(account) is None and len(managed.pool) >= MOST_ACCOUNTS:
-        raise ValueError(f"there are {MOST_ACCOUNTS} accounts already")
+        raise ValueError(f"there are already {MOST_ACCOUNTS} accounts")
     return account
 
 
@@ -165,7 +167,9 @@ def _remove(managed: ManagedAccounts, account: AccountId) -> AccountRemoved:
     configured = account in managed.configured
     if not managed.registry.remove(account):
         if configured:
-            raise CommandFailed(f"config.toml describes {account}: take it out there, and restart")
+            raise CommandFailed(
+                f"{account} is defined in the configuration file; remove it there and restart"
+            )
         raise no_account(managed.pool, account)
     if not configured:
         managed.pool.remove(account)
@@ -192,13 +196,13 @@ def _preview(pool: AccountPool, keys: KeyRing, wish: PreviewThread) -> ThreadPre
     """Say where the next turn of a thread would go; changes nothing."""
     principal = LOCAL if wish.key is None else PrincipalId(wish.key)
     if principal is LOCAL and len(keys):
-        raise CommandFailed("callers have keys here: say whose thread it is with --key ID")
+        raise CommandFailed("callers need keys here; name the key of the thread with --key ID")
     if principal is not LOCAL and not keys.knows(principal):
         raise CommandFailed(f"there is no key {principal}")
     caller = Identity(principal=principal)
     thread = from_frame({"thread_id": wish.thread}, caller).ask(0).thread
     if thread is None:
-        raise CommandFailed("that is no id of a thread")
+        raise CommandFailed("that is not a valid thread id")
     if not len(pool):
         raise CommandFailed("there are no accounts: each client's own login is used")
     name = ThreadName(thread)

@@ -45,7 +45,7 @@ class Checkup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """A page, or in `problem` why there is none; `refused`: by whoever judges credentials."""
+    """A page, or in `problem` why there is none; `refused`: the credential was refused."""
 
     status: int = 0
     body: bytes = b""
@@ -91,14 +91,14 @@ class Checkups:
                     logger.exception("an account cannot be looked up")
 
     async def _learn_usage(self, account: Account) -> _Seen | None:
-        """Take in the usage page; None where there is no such page."""
+        """Take in the usage page; None if there is no such page."""
         base = _usage_base(account, self.upstream_url)
         if base is None:
             return None
         seen = await self._read(account, base, "/wham/usage")
         usage = usage_in_report(seen.body, self.wall()) if seen.good else None
         if usage is None or not usage.windows:
-            return seen if usage is None else _Seen(problem="its usage page reports no window")
+            return seen if usage is None else _Seen(problem="the usage page reports no window")
         account.state.refresh(usage, self.wall())
         self.accounts.changed(account.id)
         return seen
@@ -157,7 +157,7 @@ class Checkups:
                         return _Seen(problem=f"no answer ({reply.code})")
                     return await _page(reply)
         except UpstreamCut:
-            return _Seen(problem="its answer was cut")
+            return _Seen(problem="the answer was cut off")
         return _Seen(problem=f"no answer within {PAGE_SECONDS:g} s")
 
 

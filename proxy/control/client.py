@@ -45,15 +45,15 @@ def ask(home: Path, command: Request[A], seconds: float | None = None) -> A:
     except (TimeoutError, BlockingIOError) as error:  # a full backlog of commands blocks, too
         raise NoAnswer(_unanswered(home, command, seconds)) from error
     except msgspec.ValidationError as error:
-        problem = f"the turnlane on {home} is of another version: restart it"
+        problem = f"the turnlane on {home} has another version; restart it"
         raise CommandFailed(f"{problem} ({error})") from error
     except (OSError, msgspec.DecodeError) as error:  # it may end before it has answered
-        problem = f"no turnlane runs on {home}; start one with `turnlane serve`"
+        problem = f"no turnlane is running on {home}; start one with `turnlane serve`"
         raise NotRunning(problem) from error
 
 
 def ask_if_running(home: Path, command: Request[A]) -> A | None:
-    """Return the answer to a command; None where no turnlane runs, or the one that does cannot
+    """Return the answer to a command; None if no turnlane is running, or the one that is cannot
     say."""
     try:
         return ask(home, command)
@@ -76,5 +76,5 @@ def _exchange(control: str, line: bytes, seconds: float) -> bytes:
 def _unanswered(home: Path, command: Request[A], seconds: float) -> str:
     problem = f"the turnlane on {home} did not answer within {seconds:g} s"
     if not command.reads:
-        problem += "; it may still do what was asked"
+        problem += "; it may still carry the command out"
     return problem + if_it_hangs(home)

@@ -30,7 +30,7 @@ class Request(
     """A command whose answer is an `A`."""
 
     reads: ClassVar[bool] = False
-    """Whether it changes nothing: then it needs no lock, and its user waits only shortly."""
+    """True if it changes nothing: then it needs no lock, and its user waits only briefly."""
 
     @property
     def tag(self) -> str:

@@ -132,7 +132,7 @@ class Handler:
         tracked = self.workflows.each(trio.current_time())
         found = [root for root in tracked if root.startswith(named)]
         if len(found) != 1 or not named:
-            raise CommandFailed(f"{len(found)} tracked roots begin with {named!r}")
+            raise CommandFailed(f"{named!r} matches {len(found)} tracked roots, but must match one")
         self.workflows.clear(found[0])
         self._note(Outcome.CLEARED, root=found[0])
         return WorkflowCleared(cleared=found[0])

@@ -58,13 +58,13 @@ def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
         body = get(f"http://{named}:{port}/healthz", TIMEOUT_SECONDS, direct=True).body
         answer = msgspec.json.decode(body, type=dict[str, Any])
     except (OSError, HTTPException) as error:
-        problem = f"no turnlane answers on {host}:{port} ({error}); start it with `turnlane serve`"
+        problem = f"no turnlane answers on {host}:{port} ({error}); start one with `turnlane serve`"
         talks = isinstance(error, HTTPException)
         return Answerer.OTHER if talks else Answerer.NOBODY, problem
     except msgspec.DecodeError:
         answer = {}
     if answer.get("service") != "turnlane":
-        return Answerer.OTHER, f"what answers on {host}:{port} is not a turnlane"
+        return Answerer.OTHER, f"another program answers on {host}:{port}, not a turnlane"
     return Answerer.TURNLANE, None
 
 

@@ -95,9 +95,11 @@ async def answered(line: bytes, answer: Handle) -> bytes:
     try:
         with trio.move_on_after(WORK_SECONDS):
             return msgspec.json.encode(await answer(read_command(line)))
-        return msgspec.json.encode({"error": f"it took longer than {WORK_SECONDS:g} s"})
+        return msgspec.json.encode({"error": f"the command took longer than {WORK_SECONDS:g} s"})
     except CommandFailed as error:
         return msgspec.json.encode({"error": str(error)})
     except Exception as error:  # a bug in one command ends neither the others nor any turn
         logger.exception("a command failed")
-        return msgspec.json.encode({"error": f"turnlane failed on this command: {error}"})
+        return msgspec.json.encode(
+            {"error": f"turnlane failed on this command; see its log: {error}"}
+        )

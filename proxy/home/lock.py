@@ -55,7 +55,7 @@ def if_it_hangs(home: Path) -> str:
     pid = holder(home) or ""
     if not pid.isdecimal():
         return ""
-    return f"; if pid {pid} hangs, `kill -9 {pid}` ends it, then `turnlane serve`"
+    return f"; if pid {pid} hangs, run `kill -9 {pid}` and then `turnlane serve`"
 
 
 def _pid(written: bytes) -> str:
@@ -71,4 +71,6 @@ def control_path(home: Path) -> str:
     relative = os.path.relpath(text)
     if len(relative.encode()) < 100:
         return relative
-    raise ConfigError("TURNLANE_HOME", "its path is too long for a control socket (100 bytes)")
+    raise ConfigError(
+        "TURNLANE_HOME", "its path is too long for a control socket (at most 100 bytes)"
+    )

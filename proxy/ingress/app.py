@@ -174,11 +174,11 @@ def _find(runtime: Runtime, request: ClientRequest) -> Handler | Refused:
     path = request.path
     methods = _METHODS.get(path)
     if methods is None:
-        return Refused(reason=Reason.NOT_FOUND, detail=f"there is nothing at {path[:200]!r}")
+        return Refused(reason=Reason.NOT_FOUND, detail=f"there is no page {path[:200]!r}")
     handler = _ROUTES.get((request.transport, request.method, path))
     if handler is None:
         what = _UPGRADE if request.transport is Transport.WEBSOCKET else request.method
-        detail = f"{path} does not take {what}; it takes {', '.join(methods)}"
+        detail = f"{path} does not accept {what}; it accepts {', '.join(methods)}"
         return Refused(reason=Reason.METHOD_NOT_ALLOWED, detail=detail)
     if handler in _NEED_CREDENTIAL:
         authorization = (find(request.headers, b"authorization") or "").encode("latin-1")

@@ -25,8 +25,8 @@ def caller(
         return LOCAL
     secret = _presented(list(headers))
     if secret is None:
-        return _unauthorized("this turnlane wants a key, in the header x-turnlane-key")
-    return keys.holder(secret) or _unauthorized("this key is not known, or was revoked")
+        return _unauthorized("this turnlane requires a key in the header x-turnlane-key")
+    return keys.holder(secret) or _unauthorized("this key is unknown or was revoked")
 
 
 def may_call(keys: KeyRing, host: str, principal: PrincipalId) -> bool:

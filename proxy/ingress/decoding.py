@@ -34,10 +34,10 @@ def codings(header: str) -> tuple[str, ...] | Refused:
     named = tuple(part.strip().lower() for part in header.split(",") if part.strip())
     unknown = [name for name in named if name not in CODINGS]
     if unknown:
-        return _unsupported(f"content-encoding {unknown[0]!r} is not known")
+        return _unsupported(f"content-encoding {unknown[0]!r} is not supported")
     found = tuple(name for name in named if name != "identity")
     if len(found) > _LAYERS:
-        return _unsupported(f"more than {_LAYERS} content codings")
+        return _unsupported(f"the body has more than {_LAYERS} content codings")
     return found
 
 
@@ -154,7 +154,7 @@ def _zlib(coding: str, body: bytes) -> Callable[[int], bytes]:
         if not piece and not inflater.eof:
             raise EOFError("it ends early")
         if not piece and inflater.unused_data:
-            raise EOFError("it goes on after its end")
+            raise EOFError("data follows its end")
         return piece
 
     return step

@@ -72,7 +72,7 @@ class HttpExchange:
         try:
             head = _head.decode(body)
         except UNREADABLE as error:
-            problem = f"the body is not a JSON object that turnlane can send: {error}"
+            problem = f"the body is not a valid JSON object: {error}"
             return Refused(reason=Reason.BAD_REQUEST, detail=problem)
         streamed = head.stream is True
         request = UpstreamRequest(

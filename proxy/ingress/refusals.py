@@ -62,29 +62,27 @@ def _budget(message: str) -> _Rule:
 
 
 _LOCAL: Final = "turnlane refused this locally and asked no provider: "
-_AFTER_ALL: Final = "turnlane refused this locally, after what providers said: "
+_AFTER_ALL: Final = "turnlane refused this locally, after asking providers: "
 
 _RULES: Final = MappingProxyType(
     {
-        Reason.TURNS_AT_CAPACITY: _busy(
-            "all {turns} turns are taken; one is free when a stream ends."
-        ),
+        Reason.TURNS_AT_CAPACITY: _busy("all {turns} turns are in use; retry when a stream ends."),
         Reason.LANES_AT_CAPACITY: _busy(
-            "all {lanes} lanes are taken ({kept} of them are kept for interactive turns); one is "
-            "free when a conversation's running turn ends."
+            "all {lanes} lanes are in use ({kept} are reserved for interactive turns); retry when "
+            "the running turn of a conversation ends."
         ),
         Reason.LANE_BUSY: _busy(
-            "this conversation has a turn running (1 at once), and it did not end within "
-            "{settle:g} s; the lane is free when that turn ends."
+            "another turn of this conversation is still running (limit 1) and did not finish "
+            "within {settle:g} s; retry once it ends."
         ),
         Reason.MEMORY_AT_CAPACITY: _busy(
-            "the {memory} MiB for bodies and transcripts are taken; they are free as turns end."
+            "the {memory} MiB for bodies and transcripts are in use; retry when other turns end."
         ),
         Reason.WEBSOCKETS_AT_CAPACITY: _busy(
-            "all {websockets} WebSockets are open; one is free when a client closes its own."
+            "all {websockets} WebSockets are in use; retry when a client closes one."
         ),
         Reason.DRAINING: _busy(
-            "turnlane is shutting down and admits nothing new; a new one may follow."
+            "turnlane is shutting down and accepts no new turns; retry in case it restarts."
         ),
         Reason.DISPLACED: _Rule(
             status=409,
@@ -98,25 +96,25 @@ _RULES: Final = MappingProxyType(
             type=_LIMITED,
             retry=5,
             codex_over_http=503,
-            message="this task may run {w_turns} turns at once, {w_kept} of them kept for the "
-            "conversation itself, and has none left for this one; one is free when a sub-agent's "
-            "stream ends.",
+            message="this task may run {w_turns} turns at once ({w_kept} reserved for the "
+            "conversation itself) and has none left for this one; retry when a sub-agent's stream "
+            "ends.",
         ),
         Reason.WORKFLOW_SENDS_EXHAUSTED: _budget(
-            "this task has used up its sends to providers: {w_sends} by sub-agents, {w_all} in "
-            "all, in {w_minutes:g} min; they come back as that time passes."
+            "this task has used up its sends to providers ({w_sends} by sub-agents, {w_all} in "
+            "all, per {w_minutes:g} min); they come back as that time passes."
         ),
         Reason.WORKFLOW_CHILDREN_EXHAUSTED: _budget(
-            "this task has had {w_children} different sub-agents in {w_minutes:g} min; a further "
-            "one may come as that time passes. Sub-agents that it has had may go on."
+            "this task has had {w_children} different sub-agents in {w_minutes:g} min, its limit. "
+            "Those sub-agents may go on, and a new one may start as that time passes."
         ),
         Reason.WORKFLOW_TRACKING_EXHAUSTED: _Rule(
             status=503,
             code="server_busy",
             type=SERVER,
             retry=5,
-            message="{w_roots} tasks are tracked, and none of them can be forgotten now; one can "
-            "when it is idle and within its budget.",
+            message="{w_roots} tasks are tracked, the limit, and none can be dropped; retry when "
+            "one is idle and within its budget.",
         ),
         Reason.ACCOUNTS_SPENT: _Rule(
             status=429,
@@ -139,7 +137,7 @@ _RULES: Final = MappingProxyType(
         Reason.NO_CREDENTIAL: _Rule(
             status=401,
             code="no_credential",
-            message="this request brings a turnlane key but no credential for a provider, and no "
+            message="this request has a turnlane key but no credential for a provider, and no "
             "account is configured to serve it.",
         ),
         Reason.FOREIGN_ORIGIN: _Rule(status=403, code="foreign_origin", message="{detail}"),
@@ -148,13 +146,13 @@ _RULES: Final = MappingProxyType(
         Reason.BODY_TIMEOUT: _Rule(
             status=408,
             code="body_timeout",
-            message="the body was silent for {silent:g} s or not complete after {body:g} s.",
+            message="the body was silent for {silent:g} s, or not complete after {body:g} s.",
         ),
         Reason.TOO_LARGE: _Rule(
             status=413,
             code="too_large",
             final=True,
-            message="the body is larger than {body_mib} MiB (decompressed likewise).",
+            message="the body is larger than {body_mib} MiB, before or after decompression.",
         ),
         Reason.UNSUPPORTED_ENCODING: _Rule(
             status=415, code="unsupported_encoding", final=True, message="{detail}"
@@ -170,7 +168,7 @@ _RULES: Final = MappingProxyType(
         Reason.PREVIOUS_RESPONSE_NOT_FOUND: _Rule(
             status=400,
             code="previous_response_not_found",
-            message="response {detail} is not known where this turn goes; send the whole input.",
+            message="response {detail} is unknown where this turn is sent; send the whole input.",
         ),
     }
 )
@@ -262,9 +260,9 @@ def _refusal(refused: Refused, audience: Audience, figures: Figures) -> ErrorRep
 
 def _comes_back(spent: SpentQuota | None) -> str:
     if spent is None or spent.resets_at is None:
-        return "none of them said when quota comes back"
+        return "no provider said when quota comes back"
     when = datetime.fromtimestamp(spent.resets_at, UTC)
-    return f"the first has quota again at {when:%Y-%m-%d %H:%M:%S} UTC"
+    return f"the first account has quota again at {when:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _more(spent: SpentQuota | None) -> dict[str, object]:

@@ -64,7 +64,7 @@ def failed(failure: Failure) -> ErrorReply:
         status=failure.status,
         type=SERVER,
         code=failure.code,
-        message=f"turnlane reached no answer upstream: {failure.message}",
+        message=f"turnlane got no answer from the upstream: {failure.message}",
         retry_after=_UPSTREAM_RETRY_SECONDS,
     )
 
@@ -87,7 +87,7 @@ def broken() -> ErrorReply:
         status=500,
         type=SERVER,
         code="internal_error",
-        message="turnlane failed on this turn; its log says why.",
+        message="turnlane failed on this turn; see its log for the reason.",
         retry_after=_UPSTREAM_RETRY_SECONDS,
     )
 
@@ -159,7 +159,7 @@ def error_event_frame(data: bytes, wall: float) -> bytes:
     try:
         event = members(data)
     except UNREADABLE:
-        return frame_form(cut("an error event that is no JSON"))
+        return frame_form(cut("an error event that is not JSON"))
     status = error_status(event) or 502
     code, message = text(event, "code"), text(event, "message")
     error: object = {"type": code or SERVER, "code": code, "message": message or _UNSAID}

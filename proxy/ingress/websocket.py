@@ -116,7 +116,7 @@ class ClientSocket:
             return False
         runtime = self._runtime
         if not may_call(runtime.keys, runtime.config.server.host, self._identity.principal):
-            detail = "this key was revoked, or keys were introduced"
+            detail = "the key was revoked, or keys are required now"
             self._stop(Refused(reason=Reason.UNAUTHORIZED, detail=detail), POLICY)
         elif text is None:
             detail = "binary frames are not part of this protocol"

@@ -49,7 +49,9 @@ def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Refused:
         fields = members(frame)
         kind = text(fields, "type")
     except UNREADABLE as error:
-        return Refused(reason=Reason.BAD_REQUEST, detail=f"the frame is not a JSON object: {error}")
+        return Refused(
+            reason=Reason.BAD_REQUEST, detail=f"the frame is not a valid JSON object: {error}"
+        )
     if kind == "response.create":
         return _create(fields, len(frame))
     if kind == "response.interrupt":
@@ -57,7 +59,7 @@ def read_frame(frame: bytes) -> Create | Interrupt | Ignored | Refused:
     if kind == "response.processed":
         return Ignored()
     return Refused(
-        reason=Reason.UNSUPPORTED_FRAME, detail=f"turnlane does not know frames of type {kind!r}"
+        reason=Reason.UNSUPPORTED_FRAME, detail=f"turnlane does not support frames of type {kind!r}"
     )
 
 

@@ -44,7 +44,7 @@ def describe(
     Raise ConfigError for a configuration that a service cannot have.
     """
     if not config.server.port:
-        raise ConfigError("server.port", "a service needs a port of its own")
+        raise ConfigError("server.port", "a service needs a fixed port, not 0")
     home = config.home.absolute()
     kept = {name: environment[name] for name in _KEPT_VARIABLES if environment.get(name)}
     if config_file is not None:
@@ -66,7 +66,9 @@ def _address(host: str) -> str:
     try:
         return str(ipaddress.ip_address(host))
     except ValueError as error:
-        raise ConfigError("server.host", "a service needs an address, not a name") from error
+        raise ConfigError(
+            "server.host", "a service needs an IP address, not a host name"
+        ) from error
 
 
 def missing_variables(config: Config) -> list[str]:
@@ -119,7 +121,9 @@ class Systemd:
         installed = all(is_ours(self.folder / name) for name in UNITS)
         code, said = self._run(_systemctl("show", SERVICE, f"--property={','.join(_SHOWN)}"))
         if code:
-            return UnitState(installed=installed, problem=said.strip() or f"it ended with {code}")
+            return UnitState(
+                installed=installed, problem=said.strip() or f"failed with exit code {code}"
+            )
         shown = dict(line.partition("=")[::2] for line in said.splitlines())
         pid = shown.get("MainPID", "")
         return UnitState(
@@ -132,7 +136,7 @@ class Systemd:
     def _do(self, command: Sequence[str]) -> None:
         code, said = self._run(command)
         if code:
-            raise ConfigError(" ".join(command), said.strip() or f"it ended with {code}")
+            raise ConfigError(" ".join(command), said.strip() or f"failed with exit code {code}")
 
 
 def install_commands(*, now: bool) -> list[list[str]]:
@@ -158,7 +162,7 @@ def is_ours(path: Path) -> bool:
 def refuse_foreign(path: Path) -> None:
     """Raise ConfigError for a file that turnlane has not written."""
     if path.exists() and not is_ours(path):
-        raise ConfigError(str(path), "is not turnlane's own; move it away first")
+        raise ConfigError(str(path), "was not written by turnlane; move it away first")
 
 
 def write(path: Path, text: str) -> None:

@@ -1,1 +1,1 @@
-"""Looking at a turnlane from outside: `turnlane status` and `turnlane doctor`; reads only."""
+"""A turnlane seen from outside, for `turnlane status` and `turnlane doctor`; changes nothing."""

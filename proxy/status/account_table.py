@@ -1,7 +1,7 @@
-"""The table of accounts, pure: statistics and the time of day to what an operator reads.
+"""The table of accounts, pure: turns statistics and the time into what an operator reads.
 
 A narrow terminal gets the same columns with shorter words, and below 80 columns fewer of them; the
-name and the state are always there. Cells have several lines, so that a row can be taken in at a
+name and the state are always shown. A cell has several lines, so that a row can be taken in at a
 glance.
 """
 
@@ -19,13 +19,13 @@ from proxy.accounts.statistics import AccountStatistics
 from proxy.accounts.view import SPENT_PERCENT, Standing, Window
 
 WIDE_COLUMNS: Final = 100
-"""From here on there is room for whole words."""
+"""From this width on there is room for whole words."""
 NARROWEST: Final = 12
 BAR_CELLS: Final = 5
 WARM_PERCENT: Final = 80.0
 _DAY_SECONDS: Final = 86_400.0
 _MORE: Final = MappingProxyType({"usage": 50, "now": 62, "last hour": 74})
-"""Columns beside name and state, and how wide a terminal has to be for each."""
+"""Optional columns, and how wide a terminal has to be for each."""
 
 
 def account_table(
@@ -36,7 +36,11 @@ def account_table(
     columns: int,
     blocks: str = "▇▁",
 ) -> Table:
-    """`zone` None is that of this machine; `blocks` are a filled and an empty piece of a bar."""
+    """Return the table.
+
+    `zone` None means the machine's own; `blocks` are a filled and an empty piece of a bar. `now`
+    is seconds since the epoch, `columns` the width of the terminal.
+    """
     wide = columns >= WIDE_COLUMNS
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2 if wide else 1, 0, 0), show_edge=False
@@ -97,7 +101,7 @@ def _state(each: AccountStatistics, now: float, zone: tzinfo | None) -> list[Tex
             found.append(Text(f"spent{clock}", "red"))
             if until is not None:
                 found.append(Text(f"in {span(until - now)}", "dim"))
-    found += [Text(f"{model} cools", "yellow") for model in each.cooling_models]
+    found += [Text(f"{model} cooling", "yellow") for model in each.cooling_models]
     return found
 
 
@@ -137,7 +141,7 @@ def _hour(each: AccountStatistics, *, wide: bool) -> list[Text]:
 
 
 def clock_of(at: float, now: float, zone: tzinfo | None) -> str:
-    """`14:20` today, `Thu 14:20` within six days, else the date."""
+    """Return a time as `14:20` today, `Thu 14:20` within six days, else as a date."""
     there, here = datetime.fromtimestamp(at, zone), datetime.fromtimestamp(now, zone)
     if there.date() == here.date():
         return there.strftime("%H:%M")
@@ -145,7 +149,7 @@ def clock_of(at: float, now: float, zone: tzinfo | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """`45 s`, `12 m`, `2 h 10 m`, `3 d 4 h`."""
+    """Return a duration as `45 s`, `12 m`, `2 h 10 m` or `3 d 4 h`."""
     if seconds < 60:
         return f"{max(0, math.ceil(seconds))} s"
     minutes = math.ceil(seconds / 60)
@@ -156,7 +160,7 @@ def span(seconds: float) -> str:
 
 
 def length(minutes: int | None) -> str:
-    """How long a window is: `5h`, `7d`."""
+    """Return the length of a window as `5h` or `7d`."""
     if minutes is None:
         return ""
     hours, rest = divmod(minutes, 60)

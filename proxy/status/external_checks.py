@@ -1,10 +1,11 @@
-"""Checks of what is around turnlane: other turnlanes, Codex, accounts, upstreams, the clock."""
+"""Checks of turnlane's surroundings: other turnlanes, Codex, accounts, upstreams, the clock."""
 
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
+from types import MappingProxyType
 from typing import Any, Final
 
 from proxy.codex.adoption import State
@@ -30,12 +31,23 @@ from proxy.upstream.blocking import get
 from proxy.upstream.url import upstream_url
 
 CLOCK_SECONDS: Final = 60.0
-"""A clock further off than this expires tokens too early or too late."""
+"""With a clock further off than this, tokens expire too early or too late."""
 REACH_SECONDS: Final = 5.0
+
+_ACCOUNTS: Final = MappingProxyType(
+    {
+        "invalid": ("its credential was refused", "test"),
+        "paused": ("paused", "resume"),
+        "spent": ("its quota is spent; it is used again once that is back", None),
+        "troubled": ("its last turns failed", "test"),
+        "plan": ("its plan does not include the model", None),
+    }
+)
+"""What is said of an account by its standing, and the `turnlane accounts` command that helps."""
 
 
 def outside(patient: CheckContext) -> Iterator[Finding]:
-    """The network comes last."""
+    """Check the surroundings; those that need the network come last."""
     yield from _neighbours(patient)
     yield from _codex(patient)
     yield from _accounts(patient)
@@ -43,7 +55,7 @@ def outside(patient: CheckContext) -> Iterator[Finding]:
 
 
 def _neighbours(patient: CheckContext) -> Iterator[Finding]:
-    """The ledger is of one process: two of them on the same accounts are not bounded together."""
+    """Look for other turnlanes: each has its own ledger, so limits do not bound them together."""
     found = patient.neighbours()
     if found is None:
         yield warning("others", "the list of processes cannot be read")
@@ -56,19 +68,17 @@ def _neighbours(patient: CheckContext) -> Iterator[Finding]:
         pids = ",".join(str(each.pid) for each in others)
         yield warning(
             "others",
-            f"more turnlanes run, and limits hold for each by itself: {named}",
-            f"look at it first: ps -p {pids}",
+            f"other turnlanes are running, and limits apply to each separately: {named}",
+            f"ps -p {pids}",
         )
     else:
-        yield good("others", "no other turnlane of this user")
+        yield good("others", "no other turnlane of this user is running")
 
 
 def _codex(patient: CheckContext) -> Iterator[Finding]:
     where, seen = codex_home(patient.environment), patient.seen
     if not where.is_dir():
-        yield warning(
-            "Codex", f"{where} is not there: Codex was never started, or CODEX_HOME is set"
-        )
+        yield warning("Codex", f"{where} does not exist", "start Codex once, or correct CODEX_HOME")
         return
     reading = read_codex(Disk(), where, seen.url)
     if reading.problem is not None:
@@ -78,8 +88,8 @@ def _codex(patient: CheckContext) -> Iterator[Finding]:
     if reading.profile is not None:
         yield warning(
             "Codex",
-            f"profile = {reading.profile!r}: Codex 0.171 refuses to start with it",
-            f"remove it from the root of {where / CONFIG_NAME}",
+            f"profile = {reading.profile!r} is set, and Codex 0.171 refuses to start with it",
+            f"remove it from the top level of {where / CONFIG_NAME}",
         )
     for bypass in reading.bypasses:
         yield warning("Codex", bypass, "turnlane codex show")
@@ -88,7 +98,7 @@ def _codex(patient: CheckContext) -> Iterator[Finding]:
     except RoutingError as error:
         said = with_leftover(Disk(), patient.home, where, error)
         yield wrong(
-            "Codex", f"turnlane codex off would fail: {error}", str(said).rpartition("; ")[2]
+            "Codex", f"`turnlane codex off` would fail: {error}", str(said).rpartition("; ")[2]
         )
     yield from _course(seen)
 
@@ -98,18 +108,18 @@ def _course(seen: Overview) -> Iterator[Finding]:
     if found.way in {Destination.NO_KEY, Destination.NOBODY}:
         yield wrong("Codex", f"it {found.said}", found.mend)
     elif found.way is Destination.PROVIDER:
-        return  # it is among what goes another way
+        return  # already reported as a bypass
     elif found.way in {Destination.ANOTHER, Destination.ELSEWHERE}:
         yield warning("Codex", f"it {found.said}", found.mend)
     elif not seen.serving:
         yield wrong(
             "Codex",
-            "it points at turnlane, and none serves",
+            "it points at turnlane, which is not serving",
             "turnlane serve, or turnlane codex off",
         )
     elif routing.stale:
         pids = " ".join(str(client.pid) for client in routing.stale)
-        yield warning("Codex", f"older than its routing: {pids}", "end these and start Codex anew")
+        yield warning("Codex", f"started before Codex was connected: pid {pids}", "restart Codex")
     elif routing.state is State.UNKNOWN:
         yield warning("Codex", routing.why, "turnlane codex show")
     else:
@@ -118,25 +128,17 @@ def _course(seen: Overview) -> Iterator[Finding]:
 
 def _accounts(patient: CheckContext) -> Iterator[Finding]:
     accounts: list[dict[str, Any]] = (patient.seen.running or {}).get("accounts", [])
-    mends = {
-        "invalid": "turnlane accounts test {id}",
-        "paused": "turnlane accounts resume {id}",
-        "spent": None,
-        "troubled": "turnlane accounts test {id}",
-        "plan": None,
-    }
     for each in accounts:
         about, standing = f"account {each['id']}", each["standing"]
         if standing == "ready":
             yield good(about, "ready")
             continue
-        mend = mends.get(standing)
-        level = Level.WRONG if standing == "invalid" else Level.WARNING
+        said, command = _ACCOUNTS.get(standing, (standing, None))
         yield Finding(
             about=about,
-            level=level,
-            said="its credential was refused" if standing == "invalid" else standing,
-            mend=None if mend is None else mend.format(**each),
+            level=Level.WRONG if standing == "invalid" else Level.WARNING,
+            said=said,
+            mend=None if command is None else f"turnlane accounts {command} {each['id']}",
         )
 
 
@@ -145,19 +147,19 @@ def _upstreams(patient: CheckContext) -> Iterator[Finding]:
         reached = patient.reach(url)
         if reached.problem is not None:
             yield wrong(
-                "upstream", f"{url}: {reached.problem}", "check the network, or upstream.url"
+                "upstream",
+                f"{url} cannot be reached: {reached.problem}",
+                "check the network, or correct upstream.url",
             )
             continue
         yield good("upstream", f"{url} answers in {reached.seconds * 1000:.0f} ms")
         off = reached.clock_off_seconds
         if off is not None and abs(off) > CLOCK_SECONDS:
-            yield wrong(
-                "clock",
-                f"this machine's clock is {abs(off):.0f} s {'ahead' if off > 0 else 'behind'}",
-                "timedatectl set-ntp true",
-            )
+            way = "ahead of" if off > 0 else "behind"
+            said = f"this machine's clock is {abs(off):.0f} s {way} the upstream's"
+            yield wrong("clock", said, "timedatectl set-ntp true")
         elif off is not None:
-            yield good("clock", "agrees with the upstream's")
+            yield good("clock", "agrees with the upstream's clock")
 
 
 def _urls(patient: CheckContext) -> list[str]:

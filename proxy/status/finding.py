@@ -21,7 +21,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. `mend` is a command, or what to do."""
+    """The result of one check. `mend` is the command that fixes it, or what else to do."""
 
     about: str
     level: Level = Level.GOOD
@@ -71,7 +71,7 @@ def editing(file: Path) -> str:
     """Say what to do about a file whose content is wrong, or about what is not a file at all."""
     if file.is_file():
         return f"$EDITOR {file}"
-    return f"look at it first: ls -ld {file}"
+    return f"ls -ld {file}"
 
 
 def specs_of(patient: CheckContext) -> dict[str, AccountSpec]:

@@ -1,4 +1,4 @@
-"""Checks of what is turnlane's own: configuration, home, files, lock, port, limits."""
+"""Checks of turnlane itself: configuration, home, files, lock, port, limits."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ from proxy.status.finding import CheckContext, Finding, editing, good, specs_of,
 from proxy.status.preflight import home_problem
 
 FEW_FILES: Final = 4096
-"""Open files: a WebSocket and its upstream connection are two, and 256 of them may be open."""
+"""Open files: a WebSocket and its upstream connection need two, and 256 pairs may be open."""
 PRIVATE: Final = (
     KEYS_NAME,
     REGISTRY_NAME,
@@ -27,10 +27,11 @@ PRIVATE: Final = (
     NOTE_NAME,
     LOCK_NAME,
 )
-"""In the home; SQLite keeps what it has not moved yet in files beside its own."""
+"""Files in the home. SQLite keeps recent writes in `-wal` and `-shm` files beside its own."""
 
 
 def inside(patient: CheckContext) -> Iterator[Finding]:
+    """Check everything that needs neither the network nor other programs."""
     yield from _config(patient)
     yield from _home(patient)
     yield from _modes(patient)
@@ -46,7 +47,7 @@ def _config(patient: CheckContext) -> Iterator[Finding]:
     if isinstance(config, ConfigError):
         yield wrong("config", str(config), editing(patient.file) if patient.file else None)
     else:
-        where = str(patient.file or "no file, so every default")
+        where = str(patient.file or "no file: all defaults apply")
         yield good("config", where + (f"; TURNLANE_UPSTREAM is {upstream}" if upstream else ""))
 
 
@@ -55,15 +56,15 @@ def _home(patient: CheckContext) -> Iterator[Finding]:
     if (refused := home_problem(home)) is not None:
         yield wrong("home", *refused)
     elif not home.exists():
-        yield good("home", f"{home} is not there yet; `turnlane serve` makes it")
+        yield good("home", f"{home} does not exist yet; `turnlane serve` creates it")
     elif stat.S_IMODE(home.stat().st_mode) & 0o077:
-        yield warning("home", f"others may look into {home}", f"chmod 700 {home}")
+        yield warning("home", f"other users can enter {home}", f"chmod 700 {home}")
     else:
         yield good("home", str(home))
 
 
 def _modes(patient: CheckContext) -> Iterator[Finding]:
-    """Files with secrets, or about them, are their owner's alone."""
+    """Check that only the owner can use the files that hold secrets or refer to them."""
     paths = [patient.home / name for name in PRIVATE]
     with suppress(OSError):
         paths += sorted((patient.home / SECRETS_NAME).iterdir())
@@ -72,19 +73,19 @@ def _modes(patient: CheckContext) -> Iterator[Finding]:
             if named and not named.startswith("env:"):
                 path = Path(named).expanduser()
                 if not os.access(path, os.R_OK):
-                    said = f"{path} of account {account} is not there, or not readable"
+                    said = f"{path}, used by account {account}, is missing or not readable"
                     yield wrong("secrets", said, _again(account, spec))
                 paths.append(path)
     open_ones = [path for path in dict.fromkeys(paths) if _is_open(path)]
     for path in open_ones:
-        yield wrong("secrets", f"{path} can be read by others", f"chmod 600 {path}")
+        yield wrong("secrets", f"other users can access {path}", f"chmod 600 {path}")
     if not open_ones:
-        yield good("secrets", "every file with a secret is its owner's alone")
+        yield good("secrets", "only their owner can access the files with secrets")
 
 
 def _again(account: str, spec: AccountSpec) -> str:
     if spec.kind == "chatgpt":
-        return f"sign in again (codex login), then turnlane accounts import {account}"
+        return f"codex login, then turnlane accounts import {account}"
     return f"turnlane accounts add {account}"
 
 
@@ -96,36 +97,36 @@ def _is_open(path: Path) -> bool:
 
 
 def _lock(patient: CheckContext) -> Finding:
-    """It ends with its process; a file that is left is no lock."""
+    """Check who holds the home. A lock ends with its process: a file that it leaves is not one."""
     seen = patient.seen
     if seen.running is not None:
-        return good("lock", f"held by the turnlane that answers, pid {seen.running.get('pid')}")
+        return good("lock", f"held by the running turnlane, pid {seen.running.get('pid')}")
     if seen.held_by is not None:
         return wrong(
             "lock",
-            f"pid {seen.held_by} holds this home and does not answer",
-            f"look at it first: ps -p {seen.held_by}; kill -9 {seen.held_by}, then turnlane serve",
+            f"pid {seen.held_by} holds this home but does not answer",
+            f"ps -p {seen.held_by}; if it hangs, kill -9 {seen.held_by}, then turnlane serve",
         )
     return good("lock", "free: no turnlane holds this home")
 
 
 def _port(patient: CheckContext) -> Finding:
     if patient.seen.serving:
-        return good("port", f"{patient.seen.url} is answered by this turnlane")
+        return good("port", f"this turnlane answers on {patient.seen.url}")
     if patient.seen.running is not None:
         return warning("port", f"{patient.seen.problem}")
     if isinstance(patient.config, ConfigError):
-        return warning("port", "not looked at: the configuration cannot be read")
+        return warning("port", "not checked: the configuration is not valid")
     server = patient.config.server
     taken = patient.listener(server.host, server.port)
     where = f"{server.host}:{server.port}"
     if taken is None:
         return good("port", f"{where} is free")
     if taken.problem is not None:
-        said = f"nobody can listen on {where}: {taken.problem}"
+        said = f"cannot listen on {where}: {taken.problem}"
         return wrong("port", said, "set server.host or server.port")
     if taken.pid is not None and str(taken.pid) == patient.seen.held_by:
-        return warning("port", f"{where} is kept by that pid {taken.pid}")
+        return warning("port", f"{where} is held by pid {taken.pid}, which does not answer")
     mend = f"turnlane serve --port {server.port + 1}"
     return wrong("port", f"{where} is taken by {taken.whom}{taken.named}", mend)
 
@@ -133,19 +134,19 @@ def _port(patient: CheckContext) -> Finding:
 def _files(patient: CheckContext) -> Finding:
     most = patient.most_files
     if most is not None and most < FEW_FILES:
-        return warning("files", f"only {most} files may be open", f"ulimit -Hn {FEW_FILES}")
-    return good("files", "enough files may be open")
+        return warning("files", f"a process may open only {most} files", f"ulimit -Hn {FEW_FILES}")
+    return good("files", "a process may open enough files")
 
 
 def _journal(patient: CheckContext) -> Finding:
     problem = patient.seen.journal_problem
     if problem is None:
-        return good("journal", "it can be read, or is not there yet")
+        return good("journal", "readable, or not created yet")
     journal = patient.home / DATABASE_NAME
-    return wrong("journal", problem, f"mv {journal} {journal}.away, then start turnlane anew")
+    return wrong("journal", problem, f"mv {journal} {journal}.away, then restart turnlane")
 
 
 def most_files() -> int | None:
-    """How many files a process may have open, at most; None where that has no limit."""
+    """Return how many files a process may open at most; None without a limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if hard == resource.RLIM_INFINITY else hard

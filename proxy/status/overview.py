@@ -29,9 +29,13 @@ REFUSALS_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """`running` is what the process says of itself; None when none answers: then `held_by` is the
-    pid of one that holds the home all the same. `problem` is why it does not serve, `hindrance` why
-    `turnlane serve` would not either, where that is known."""
+    """What is known about one home.
+
+    `running` is the status document of the process, or None if none answers; `held_by` is then the
+    pid of a process that holds the home all the same. `problem` says why turnlane does not serve,
+    `hindrance` why `turnlane serve` would fail too, as far as that is known. `now` is seconds since
+    the epoch.
+    """
 
     home: Path
     now: float
@@ -103,7 +107,7 @@ def overview(home: Path, eyes: Sources) -> Overview:
 
 
 def as_json(seen: Overview) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return the whole overview as a JSON document for programs."""
     hour = asdict(seen.last_hour) | {"cache_share": seen.last_hour.cache_share}
     return {
         "serving": seen.serving,
@@ -134,10 +138,10 @@ def _problem(
 ) -> str | None:
     if running is None:
         if held_by is not None:
-            return f"pid {held_by} holds {home} and does not answer"
-        return f"no turnlane runs on {home}"
+            return f"pid {held_by} holds {home} but does not answer"
+        return f"no turnlane is running on {home}"
     if url is None:
-        return "its listening address is not known"
+        return "its listening address is unknown"
     if running.get("state") == "draining":
-        return "it ends: new turns are refused"
+        return "shutting down: new turns are refused"
     return eyes.probe(url)

@@ -1,4 +1,4 @@
-"""Start: whether `turnlane serve` could begin here: its home, its address and its settings."""
+"""Preflight: whether `turnlane serve` could start here: its home, its address, its settings."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ from proxy.errors import ConfigError
 from proxy.home.lock import control_path
 from proxy.status.processes import Listener
 
-ELSEWHERE: Final = "set TURNLANE_HOME to another place"
+ELSEWHERE: Final = "set TURNLANE_HOME to another directory"
 
 
 def hindrance(
@@ -19,7 +19,7 @@ def hindrance(
     environment: Mapping[str, str],
     listener: Callable[[str, int], Listener | None],
 ) -> str | None:
-    """Why it would fail, with what this environment says; None when nothing speaks against it."""
+    """Return why `turnlane serve` would fail in this environment; None if it would not."""
     named = environment.get("TURNLANE_CONFIG")
     try:
         server = load(Path(named) if named else None, environment, {}, offline=True).server
@@ -35,8 +35,10 @@ def hindrance(
 
 
 def home_problem(home: Path) -> tuple[str, str] | None:
-    """Why `serve` refuses a home, and what to do; changes nothing, so a home that is not there is
-    judged by the folder that it would be made in."""
+    """Return why `turnlane serve` refuses a home, and what to do about it.
+
+    Changes nothing: a home that does not exist is judged by the folder it would be created in.
+    """
     try:
         control_path(home)
     except ConfigError as error:
@@ -46,20 +48,20 @@ def home_problem(home: Path) -> tuple[str, str] | None:
     except FileNotFoundError:
         return _unmade(home)
     except OSError as error:
-        return f"{home} cannot be looked into: {error.strerror}", ELSEWHERE
+        return f"{home} cannot be inspected: {error.strerror}", ELSEWHERE
     if not stat.S_ISDIR(found.st_mode):
-        return f"{home} is no directory", ELSEWHERE
+        return f"{home} is not a directory", ELSEWHERE
     if found.st_uid != os.getuid():
-        return f"{home} belongs to another user", "set TURNLANE_HOME to a place of yours"
+        return f"{home} belongs to another user", "set TURNLANE_HOME to a directory of your own"
     if not os.access(home, os.W_OK | os.X_OK):
-        return f"{home} cannot be written", f"chmod u+rwx {home}"
+        return f"{home} is not writable", f"chmod u+rwx {home}"
     return None
 
 
 def _unmade(home: Path) -> tuple[str, str] | None:
     if home.is_symlink():
-        return f"{home} is a link that leads nowhere", ELSEWHERE
+        return f"{home} is a dangling symbolic link", ELSEWHERE
     there = next(folder for folder in home.absolute().parents if folder.exists())
     if os.access(there, os.W_OK | os.X_OK):
         return None
-    return f"{home} cannot be made: {there} cannot be written", ELSEWHERE
+    return f"{home} cannot be created: {there} is not writable", ELSEWHERE

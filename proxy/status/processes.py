@@ -40,7 +40,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """Another process that serves as turnlane does. `home` is its TURNLANE_HOME and `command` its
+    """Another process that runs `turnlane serve`. `home` is its TURNLANE_HOME and `command` its
     command line, as far as they can be read."""
 
     pid: int
@@ -54,7 +54,7 @@ class Neighbour:
 
 
 Connections = Callable[[str], Iterable[Any]]
-"""As `psutil.net_connections`."""
+"""A function like `psutil.net_connections`."""
 
 
 def listener_at(

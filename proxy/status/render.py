@@ -1,7 +1,7 @@
-"""Screen, pure: an overview as a person reads it in five seconds, in 80 columns.
+"""The status screen, pure: an overview that a person reads in five seconds, in 80 columns.
 
-The first line says whether turnlane serves, the second whether Codex goes through it; below each of
-them stands the command that helps, if something is not as it should be.
+The first line says whether turnlane serves, the second whether Codex goes through it. If something
+is wrong, the command that helps is on the next line.
 """
 
 from collections import defaultdict
@@ -28,9 +28,9 @@ _LEADS_AWAY: Final = frozenset({Destination.ANOTHER, Destination.PROVIDER, Desti
 _CODEX: Final = {
     State.SEEN: ("goes through turnlane", "bold green"),
     State.ADOPTED: ("goes through turnlane", "bold green"),
-    State.PENDING: ("is to be started anew", "bold yellow"),
-    State.UNKNOWN: ("not known", "bold yellow"),
-    State.NOT_APPLICABLE: ("not known", "bold yellow"),
+    State.PENDING: ("needs a restart", "bold yellow"),
+    State.UNKNOWN: ("unknown", "bold yellow"),
+    State.NOT_APPLICABLE: ("unknown", "bold yellow"),
 }
 
 Line = tuple[str, Text]
@@ -39,7 +39,7 @@ Line = tuple[str, Text]
 def screen(
     seen: Overview, zone: tzinfo | None, *, columns: int, blocks: str = "▇▁"
 ) -> RenderableType:
-    """`zone` None is that of this machine; `blocks` as for the table of accounts."""
+    """Render an overview. `zone` None means the machine's own; `blocks` as for `account_table`."""
     lines = Table.grid()
     lines.add_column(width=TITLE_CELLS, style="dim")
     lines.add_column(overflow="fold")
@@ -61,15 +61,15 @@ def _process(seen: Overview) -> Iterator[Line]:
     running = seen.running
     if running is None and seen.held_by is not None:
         yield _line("turnlane", ("not answering", "bold red"), f"  {seen.problem}")
-        yield _help(f"kill -9 {seen.held_by}", "ends it; then turnlane serve")
+        yield _help(f"kill -9 {seen.held_by}", "ends it; then run turnlane serve")
         return
     if running is None:
         yield _line("turnlane", ("not running", "bold red"))
         if seen.hindrance is None:
             yield _help("turnlane serve", "starts it")
         else:
-            yield _line("", (f"it could not be started: {seen.hindrance}", "yellow"))
-            yield _help("turnlane doctor", "says what to do")
+            yield _line("", (f"it would not start: {seen.hindrance}", "yellow"))
+            yield _help("turnlane doctor", "shows how to fix it")
         return
     process = (f"  pid {running.get('pid')}, up {span(running.get('uptime_seconds', 0))}", "dim")
     if seen.serving:
@@ -77,17 +77,19 @@ def _process(seen: Overview) -> Iterator[Line]:
     else:
         yield _line("turnlane", ("not serving", "bold red"), f"  {seen.problem}", process)
     if (version := running.get("version")) != __version__:
-        yield _line("", (f"it is version {version}, and this command is {__version__}", "yellow"))
+        yield _line(
+            "", (f"it runs version {version}; this command is version {__version__}", "yellow")
+        )
     if draining := running.get("draining"):
         named = ", ".join(str(each["pid"]) for each in draining)
-        yield _line("", (f"still ending earlier turns: pid {named}", "yellow"))
+        yield _line("", (f"still finishing earlier turns: pid {named}", "yellow"))
 
 
 def _codex(seen: Overview) -> Iterator[Line]:
     found, way = seen.routing, seen.course.way
     if way is Destination.HERE and not seen.serving:
-        yield _line("Codex", ("points at turnlane, which does not serve", "bold red"))
-        yield _help("turnlane codex off", "lets it work without turnlane")
+        yield _line("Codex", ("points at turnlane, which is not serving", "bold red"))
+        yield _help("turnlane codex off", "lets Codex work without turnlane")
         return
     if way in _FAILS:
         yield from _fails(seen)
@@ -95,7 +97,8 @@ def _codex(seen: Overview) -> Iterator[Line]:
     if way is Destination.ANOTHER:
         yield _line("Codex", (seen.course.said, "bold yellow"))
         yield _help(
-            str(seen.course.mend), "shows what it does" if seen.url is None else "connects it here"
+            str(seen.course.mend),
+            "to see its status" if seen.url is None else "connects Codex to this one",
         )
         return
     if way in _LEADS_AWAY:
@@ -105,36 +108,38 @@ def _codex(seen: Overview) -> Iterator[Line]:
             (f"  {seen.course.said}", "dim"),
         )
         if way is Destination.PROVIDER:
-            yield _help("turnlane codex show", "says more")
+            yield _help("turnlane codex show", "shows details")
         elif seen.serving:
-            yield _help(str(seen.course.mend), "connects it")
+            yield _help(str(seen.course.mend), "connects Codex")
         return
     yield _line("Codex", _CODEX[found.state], (f"  {_why(found)}", "dim"))
     if found.stale:
-        yield _line("", ("older than the routing, restart: ", "yellow"), _named(found.stale))
+        yield _line(
+            "", ("started before Codex was connected, restart: ", "yellow"), _named(found.stale)
+        )
     if found.unreadable:
-        yield _line("", ("cannot be looked into: ", "yellow"), _named(found.unreadable))
+        yield _line("", ("cannot be inspected: ", "yellow"), _named(found.unreadable))
     if found.state is State.UNKNOWN:
-        yield _help("turnlane codex show", "says more")
+        yield _help("turnlane codex show", "shows details")
 
 
 def _fails(seen: Overview) -> Iterator[Line]:
     yield _line("Codex", (seen.course.said, "bold red"))
     if seen.course.way is Destination.NO_KEY:
-        yield _help("turnlane codex show", "prints the provider that has a place for one")
+        yield _help("turnlane codex show", "prints a provider that sends one")
         return
     if seen.serving:
-        yield _help(str(seen.course.mend).partition(",")[0], "connects it")
-    yield _help("turnlane codex off", "lets it work without turnlane")
+        yield _help(str(seen.course.mend).partition(",")[0], "connects Codex")
+    yield _help("turnlane codex off", "lets Codex work without turnlane")
 
 
 def _why(found: Adoption) -> str:
     if found.weak:
-        return "no Codex runs; the next one will read it"
+        return "no Codex is running; the next one will use it"
     if found.state is State.SEEN:
-        return "a turn came from it"
+        return "a turn has arrived from it"
     if found.state is State.PENDING:
-        return "its open threads go on as before"
+        return "open threads keep their old settings"
     return found.why
 
 
@@ -171,7 +176,7 @@ def _load(seen: Overview) -> Iterator[Line]:
 
 
 def _counts(running: Mapping[str, Any], section: str) -> Mapping[str, Any]:
-    """A process of another version may not count all that is shown."""
+    """Return one section of the status; a process of another version may lack some counts."""
     found = running.get(section)
     return defaultdict(int, found if isinstance(found, dict) else {})
 
@@ -179,10 +184,10 @@ def _counts(running: Mapping[str, Any], section: str) -> Mapping[str, Any]:
 def _hour(seen: Overview, zone: tzinfo | None) -> Iterator[Line]:
     hour = seen.last_hour
     if seen.journal_problem is not None:
-        yield _line("last hour", ("not known: ", "bold red"), seen.journal_problem)
+        yield _line("last hour", ("unknown: ", "bold red"), seen.journal_problem)
         return
     share = hour.cache_share
-    cached = () if share is None else (f", {share * 100:.0f} % of the input from the cache",)
+    cached = () if share is None else (f", {share * 100:.0f} % of input tokens cached",)
     failed = ((f", {hour.failed} failed", "yellow"),) if hour.failed else ()
     yield _line("last hour", _many(hour.turns, "turn"), *failed, *cached)
     for number, refusal in enumerate(hour.refusals[:REFUSALS_SHOWN]):
@@ -214,6 +219,6 @@ def _accounts(
     try:
         known = msgspec.convert(accounts, list[AccountStatistics], strict=False)
     except msgspec.ValidationError:
-        yield Text("its accounts are those of another version: turnlane accounts list")
+        yield Text("the accounts are in the format of another version: run turnlane accounts list")
     else:
         yield account_table(known, seen.now, zone, columns=columns, blocks=blocks)

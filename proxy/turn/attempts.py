@@ -287,5 +287,5 @@ class _Step:
 _MORE: Final = Refused(
     reason=Reason.ACCOUNTS_WITHHELD,
     retry_seconds=1.0,
-    detail="those that were asked refused it; another may serve it when it comes again",
+    detail="those that were asked refused it; retry, since another may serve it",
 )

@@ -71,7 +71,7 @@ def test_a_revoked_key_is_gone_at_once_and_for_good(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "x" * (NAME_CHARACTERS + 1), "a\nb", "\x1b[31m", "\ud800"])
 def test_a_name_can_be_shown(name: str, tmp_path: Path) -> None:
     ring = KeyRing(tmp_path)
-    with pytest.raises(ValueError, match="printable"):
+    with pytest.raises(ValueError, match="1 to 100"):
         ring.add(name)
 
     assert len(ring) == 0
@@ -84,7 +84,7 @@ def test_the_number_of_keys_is_bounded(tmp_path: Path) -> None:
     ]
     (tmp_path / KEYS_NAME).write_text(str(full).replace("'", '"'))
     ring = KeyRing(tmp_path)
-    with pytest.raises(ValueError, match="already"):
+    with pytest.raises(ValueError, match="256"):
         ring.add("one more")
 
     assert len(ring) == MOST_KEYS

@@ -17,7 +17,7 @@ class ApiKey:
     def __post_init__(self) -> None:
         for text in (self.secret, self.organization, self.project):
             if text is not None and not can_travel(text):
-                raise ValueError("an API key, an organization or a project is visible ASCII")
+                raise ValueError("an API key, an organization and a project must be visible ASCII")
 
     @property
     def fingerprint(self) -> str:

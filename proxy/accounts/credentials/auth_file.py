@@ -122,7 +122,7 @@ def check_login(path: Path) -> Copy:
     found = read(path)
     problem = _why_not(path, found.login) if isinstance(found.login, NoLogin) else None
     if problem is not None:
-        raise ValueError(f"{path} is no ChatGPT login: {problem}")
+        raise ValueError(f"{path} does not hold a ChatGPT login: {problem}")
     return found
 
 

@@ -22,9 +22,11 @@ def load_reference(reference: str, environment: Mapping[str, str]) -> Loaded:
     """Read `env:NAME` or `file:PATH`. Raises ValueError, whose text never holds the secret."""
     kind, _, where = reference.partition(":")
     if not where or kind not in {"env", "file"}:
-        raise ValueError("must be env:NAME or file:PATH; a secret itself does not belong here")
+        raise ValueError("must be env:NAME or file:PATH, never the secret itself")
     if kind == "env":
-        return Loaded(secret=_line(environment.get(where, ""), f"the variable {where}"))
+        if not environment.get(where):
+            raise ValueError(f"the environment variable {where} is not set")
+        return Loaded(secret=_line(environment[where], f"the environment variable {where}"))
     return _load_file(Path(where).expanduser())
 
 
@@ -42,14 +44,14 @@ def _load_file(path: Path) -> Loaded:
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not text") from None
     others = mode & (stat.S_IRWXG | stat.S_IRWXO)
-    note = f"{path} can be read by others: chmod 600 it" if others else None
+    note = f"other users can access {path}: run `chmod 600 {path}`" if others else None
     return Loaded(secret=_line(text, str(path)), note=note)
 
 
 def _line(text: str, where: str) -> str:
     line = text.strip()
     if not line:
-        raise ValueError(f"{where} is empty or not there")
+        raise ValueError(f"{where} is empty")
     if not line.isprintable():
         raise ValueError(f"{where} holds more than one line")
     return line

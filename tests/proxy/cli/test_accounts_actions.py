@@ -25,6 +25,7 @@ from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.process import command, environment
 from tests.proxy.accounts.kit import access, document, write
+from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20
 KEY = "sk-secret-one"
@@ -60,11 +61,13 @@ def listed(home: Path) -> list[dict[str, Any]]:
 # Adding.
 
 
-def test_a_key_comes_from_stdin_and_is_nowhere_in_the_answer(home: Path) -> None:
+def test_a_key_comes_from_stdin_and_is_nowhere_in_the_answer(
+    home: Path, snapshot: Snapshot
+) -> None:
     added = turnlane(home, "add", "work", "--model", "gpt-5*", "--model", "o4", stdin=f"{KEY}\n")
 
     assert (added.exit_code, added.stdout) == (0, "")
-    assert "work is added, and serves new threads once `turnlane serve` runs" in added.stderr
+    snapshot("accounts", added.stderr)
     assert KEY not in added.output
     assert [(one["id"], one["kind"]) for one in listed(home)] == [("work", "api_key")]
     assert AccountRegistry(home).all()[WORK].models == ("gpt-5*", "o4")
@@ -75,12 +78,12 @@ def test_a_key_may_come_from_a_variable(home: Path) -> None:
     missing = turnlane(home, "add", "other", "--env", "NO_KEY", stdin=KEY)
 
     assert (added.exit_code, missing.exit_code) == (0, 2)
-    assert "NO_KEY is empty or not there" in missing.stderr
+    assert "NO_KEY" in missing.stderr
     assert set(AccountRegistry(home).all()) == {"work"}
 
 
 def read_until(terminal: int, text: bytes) -> bytes:
-    """What a terminal shows; how it ends is told as an error."""
+    """Return what a terminal shows, up to a text; its end is reported by Linux as an error."""
     shown = b""
     with suppress(OSError):
         while text not in shown and (piece := os.read(terminal, 1024)):
@@ -107,40 +110,43 @@ def test_a_key_that_is_typed_is_not_echoed(home: Path) -> None:
 
     assert (code, set(AccountRegistry(home).all())) == (0, {"work"})
     assert b"API key of work: " in asked
-    assert b"work is added" in told
     assert KEY.encode() not in asked + told
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stdin", "problem"),
+    ("arguments", "stdin"),
     [
-        (["Work"], KEY, "no name"),
-        (["work"], "", "stdin is empty"),
-        (["work"], f"{KEY}\nmore", "one line"),
-        (["work"], "sk-secret- one", "without spaces"),
-        (["work"], "sk-secret-\0", "visible ASCII"),
-        (["work"], "sk-secret-é", "visible ASCII"),
-        (["work"], "x" * 65537, "more than 64 KiB"),
-        (["work", "--env", ""], KEY, "--env"),
-        (["work", "--model", ""], KEY, "--model"),
-        (["work", "--model", "gpt 5"], KEY, "--model"),
-        (["work", "--organization", "a b"], KEY, "--organization"),
-        (["work", "--url", "chatgpt.com"], KEY, "--url"),
+        (["Work"], KEY),
+        (["work"], ""),
+        (["work"], f"{KEY}\nmore"),
+        (["work"], "sk-secret- one"),
+        (["work"], "sk-secret-\0"),
+        (["work"], "sk-secret-é"),
+        (["work"], "x" * 65537),
+        (["work", "--env", ""], KEY),
+        (["work", "--model", ""], KEY),
+        (["work", "--model", "gpt 5"], KEY),
+        (["work", "--organization", "a b"], KEY),
+        (["work", "--url", "chatgpt.com"], KEY),
+    ],
+    ids=[
+        *("name", "no-key", "two-lines", "space", "null", "letter", "long"),
+        *("env", "no-model", "model", "organization", "url"),
     ],
 )
-def test_what_is_no_account_is_a_matter_of_usage(
-    arguments: list[str], stdin: str, problem: str, home: Path
+def test_an_invalid_account_is_a_usage_error(
+    arguments: list[str], stdin: str, home: Path, snapshot: Snapshot
 ) -> None:
     refused = turnlane(home, "add", *arguments, stdin=stdin)
 
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert problem in refused.stderr
     assert "secret" not in refused.stderr
+    snapshot("accounts", refused.stderr)
     assert not home.exists()
 
 
 @pytest.mark.parametrize("stdin", ["<&-", "</dev/null"])
-def test_a_stdin_that_brings_nothing_is_no_traceback(stdin: str, home: Path) -> None:
+def test_a_stdin_without_a_key_is_not_a_traceback(stdin: str, home: Path) -> None:
     shell = " ".join((*command("accounts", "add", "work"), stdin))
     done = subprocess.run(
         ["sh", "-c", shell],
@@ -151,11 +157,11 @@ def test_a_stdin_that_brings_nothing_is_no_traceback(stdin: str, home: Path) -> 
     )
 
     assert done.returncode == 2
-    assert b"stdin is" in done.stderr
+    assert b"stdin" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
-def test_bytes_that_are_no_text_are_no_key(home: Path) -> None:
+def test_bytes_that_are_not_text_are_not_a_key(home: Path) -> None:
     done = subprocess.run(
         command("accounts", "add", "work"),
         env=environment(home),
@@ -166,29 +172,25 @@ def test_bytes_that_are_no_text_are_no_key(home: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert b"visible ASCII" in done.stderr
+    assert b"stdin" in done.stderr
 
 
-def test_what_stays_as_it_was_is_said(home: Path) -> None:
+def test_settings_that_are_kept_are_listed(home: Path, snapshot: Snapshot) -> None:
     turnlane(home, "add", "work", "--url", "https://api.example/v1", "--model", "o4", stdin=KEY)
     paused = turnlane(home, "pause", "work")
     again = turnlane(home, "add", "work", stdin=KEY)
     shown = listed(home)[0]
 
-    assert "no account left that can serve" in paused.stderr
-    assert "keeps what was not given anew: url https://api.example/v1, models o4" in again.stderr
-    assert "still paused" in again.stderr
+    snapshot("accounts", paused.stderr, again.stderr)
     assert (shown["url"], shown["models"]) == ("https://api.example/v1", ["o4"])
 
 
-def test_what_becomes_of_bound_threads_is_said(home: Path) -> None:
+def test_the_consequence_for_bound_threads_is_explained(home: Path, snapshot: Snapshot) -> None:
     turnlane(home, "add", "work", stdin=KEY)
     same, other = (turnlane(home, "add", "work", stdin=key) for key in (KEY, KEY + "2"))
     twice = turnlane(home, "add", "twice", stdin=KEY + "2")
 
-    assert "same credential as before" in same.stderr
-    assert "begin anew" in other.stderr
-    assert "twice and work are one account" in twice.stderr
+    snapshot("accounts", same.stderr, other.stderr, twice.stderr)
 
 
 # Importing.
@@ -202,46 +204,48 @@ def test_the_login_of_codex_is_shared_where_it_is(home: Path, codex: Path) -> No
     assert [(one["kind"], one["standing"]) for one in listed(home)] == [("chatgpt", "ready")]
 
 
-def test_a_copy_comes_with_a_warning(home: Path, codex: Path) -> None:
+def test_a_copy_comes_with_a_warning(home: Path, codex: Path, snapshot: Snapshot) -> None:
     copied = turnlane(home, "import", "work", str(codex / "auth.json"), "--copy")
 
     assert copied.exit_code == 0
-    assert "works once" in copied.stderr
+    snapshot("accounts", copied.stderr, codex=codex)
     assert "rt-secret" not in copied.output
     assert (home / "accounts" / "work.json").exists()
 
 
-def test_a_file_that_is_no_login_fails(home: Path, tmp_path: Path) -> None:
+def test_a_file_without_a_login_fails(home: Path, tmp_path: Path, snapshot: Snapshot) -> None:
     refused = turnlane(home, "import", "work", str(tmp_path / "none.json"))
 
     assert refused.exit_code == 1
-    assert "there is no such file" in refused.stderr
+    snapshot("accounts", refused.stderr, folder=tmp_path)
 
 
 # The rest, while none runs.
 
 
-def test_an_account_is_paused_resumed_and_removed(home: Path) -> None:
+def test_an_account_is_paused_resumed_and_removed(home: Path, snapshot: Snapshot) -> None:
     turnlane(home, "add", "work", stdin=KEY)
-    states = []
+    states, told = [], []
     for verb in ("pause", "resume"):
-        assert turnlane(home, verb, "work").exit_code == 0
+        done = turnlane(home, verb, "work")
+        assert done.exit_code == 0
+        told.append(done.stderr)
         states.append(listed(home)[0]["standing"])
     removed = turnlane(home, "remove", "work")
 
     assert states == ["paused", "ready"]
     assert removed.exit_code == 0
-    assert "own login is used again" in removed.stderr
+    snapshot("accounts", *told, removed.stderr)
     assert listed(home) == []
     assert [turnlane(home, x, "work").exit_code for x in ("pause", "resume", "remove")] == [1] * 3
 
 
-def test_the_table_has_no_colour_where_nobody_sees_it(home: Path) -> None:
+def test_the_table_has_no_colour_outside_a_terminal(home: Path, snapshot: Snapshot) -> None:
     empty = turnlane(home, "list")
     turnlane(home, "add", "work", stdin=KEY)
     shown = turnlane(home, "list")
 
-    assert "there are no accounts" in empty.stderr
+    snapshot("accounts", empty.stderr)
     assert shown.stdout.split()[:5] == ["account", "state", "usage", "now", "last"]
     assert "work" in shown.stdout
     assert "\x1b" not in shown.stdout
@@ -260,11 +264,12 @@ def test_accounts_of_the_configuration_are_listed_and_kept(home: Path, tmp_path:
 
     assert [one["id"] for one in json.loads(shown.stdout)] == ["desk"]
     assert (removed.exit_code, added.exit_code, without.exit_code) == (1, 1, 0)
-    assert "config.toml" in removed.stderr + added.stderr
+    assert "desk" in removed.stderr
+    assert "desk" in added.stderr
     assert "desk" in without.stdout
 
 
-def test_a_preview_is_a_line_for_each_model(home: Path) -> None:
+def test_a_preview_is_a_line_for_each_model(home: Path, snapshot: Snapshot) -> None:
     nobody = turnlane(home, "preview", "t")
     turnlane(home, "add", "work", stdin=KEY)
     shown = turnlane(home, "preview", "t", "--model", "gpt-5")
@@ -275,13 +280,12 @@ def test_a_preview_is_a_line_for_each_model(home: Path) -> None:
     keyed = turnlane(home, "preview", "t", "--key", key)
     unkeyed = turnlane(home, "preview", "t")
 
-    assert shown.stdout == "gpt-5: work (new: by `routing.strategy`; usage unknown)\n"
+    snapshot("accounts", nobody.stderr, shown.stdout, paused.stdout, unkeyed.stderr)
     assert json.loads(as_json.stdout)["routes"][0]["account"] == "work"
-    assert paused.stdout == "gpt-5: nobody, its account is paused\n"
     assert [x.exit_code for x in (nobody, shown, keyed, unkeyed)] == [1, 0, 0, 1]
 
 
-def test_a_test_needs_one_that_runs(home: Path) -> None:
+def test_a_test_needs_a_running_turnlane(home: Path) -> None:
     asked = turnlane(home, "test", "work")
 
     assert (asked.exit_code, asked.stdout) == (1, "")
@@ -297,7 +301,7 @@ async def asked_of(running_home: Path, *arguments: str, **more: Any) -> Result:
 
 
 async def models(sent: Received) -> None:
-    """The list of models, for whoever has the right key."""
+    """Reply with the list of models to requests with the right key."""
     good = sent.headers["authorization"] == f"Bearer {KEY}"
     await sent.reply(200 if good else 401, {"data": []}, [])
 
@@ -317,8 +321,8 @@ async def running(home: Path, upstream: ScriptedUpstream, nursery: trio.Nursery)
     return started
 
 
-async def test_what_is_changed_is_changed_in_the_process_that_runs(
-    running: Runtime, home: Path
+async def test_a_change_takes_effect_in_the_running_process(
+    running: Runtime, home: Path, snapshot: Snapshot
 ) -> None:
     with trio.fail_after(SECONDS):
         added = await asked_of(home, "add", "work", stdin=KEY)
@@ -329,15 +333,13 @@ async def test_what_is_changed_is_changed_in_the_process_that_runs(
         removed = await asked_of(home, "remove", "work")
 
     assert {x.exit_code for x in (added, paused, preview, table, removed)} == {0}
-    assert "from now on" in added.stderr
-    assert "goes on to its end" in removed.stderr
+    snapshot("accounts", added.stderr, removed.stderr, preview.stdout)
     assert (there, len(running.accounts)) == (1, 0)
-    assert preview.stdout == "any model: nobody, its account is paused\n"
     assert "paused" in table.stdout
 
 
 async def test_a_tested_account_is_good_or_it_is_not(
-    running: Runtime, home: Path, upstream: ScriptedUpstream
+    running: Runtime, home: Path, upstream: ScriptedUpstream, snapshot: Snapshot
 ) -> None:
     with trio.fail_after(SECONDS):
         await asked_of(home, "add", "work", stdin=KEY)
@@ -347,8 +349,6 @@ async def test_a_tested_account_is_good_or_it_is_not(
         as_json = await asked_of(home, "test", "work", "--json")
 
     assert [x.exit_code for x in (good, bad, unknown, as_json)] == [0, 1, 1, 0]
-    assert good.stdout == "work: credential good (models: 200)\n"
-    assert "credential refused" in bad.stdout
-    assert "no account third" in unknown.stderr
+    snapshot("accounts", good.stdout, bad.stdout, unknown.stderr)
     assert json.loads(as_json.stdout)["credential"] == "good"
     assert [sent.target for sent in upstream.sent] == ["/v1/models"] * 3

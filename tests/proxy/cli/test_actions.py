@@ -25,6 +25,7 @@ from proxy.responses.events import TokenUsage
 from proxy.runtime import Runtime
 from tests.proxy.control.test_offline import listening
 from tests.testkit.home import journal, keep
+from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20
 WALL = 1_800_000_000.0
@@ -56,7 +57,7 @@ def turnlane(home: Path, *arguments: str) -> Result:
 # Keys.
 
 
-def test_a_key_is_shown_once_alone_on_stdout(home: Path) -> None:
+def test_a_key_is_shown_once_alone_on_stdout(home: Path, snapshot: Snapshot) -> None:
     made = turnlane(home, "keys", "add", "desk")
     listed = turnlane(home, "keys", "list")
     secret = made.stdout.strip()
@@ -64,7 +65,8 @@ def test_a_key_is_shown_once_alone_on_stdout(home: Path) -> None:
     assert (made.exit_code, listed.exit_code) == (0, 0)
     assert made.stdout == secret + "\n"
     assert KeyRing(home).holder(secret) is not None
-    assert "not shown again" in made.stderr
+    (key,) = KeyRing(home).all()
+    snapshot("keys", made.stderr, id=key.id)
     assert secret not in made.stderr + listed.output
     assert "desk" in listed.stdout
 
@@ -79,7 +81,9 @@ def test_keys_are_listed_as_json_too(home: Path) -> None:
     assert "[bold]desk[/bold]" in table.stdout
 
 
-def test_a_revoked_key_is_gone_and_the_last_one_is_warned_of(home: Path) -> None:
+def test_a_revoked_key_is_gone_and_the_last_one_comes_with_a_warning(
+    home: Path, snapshot: Snapshot
+) -> None:
     for name in ("one", "other"):
         turnlane(home, "keys", "add", name)
     one, other = (key.id for key in KeyRing(home).all())
@@ -88,16 +92,14 @@ def test_a_revoked_key_is_gone_and_the_last_one_is_warned_of(home: Path) -> None
 
     assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 1)
     assert len(KeyRing(home)) == 0
-    assert "no key left" not in first.stderr
-    assert "no key left" in second.stderr
-    assert "there is no key" in again.stderr
+    snapshot("keys", first.stderr, second.stderr, again.stderr, one=one, other=other)
 
 
-def test_a_name_that_cannot_be_shown_makes_no_key(home: Path) -> None:
+def test_a_name_that_is_not_printable_makes_no_key(home: Path, snapshot: Snapshot) -> None:
     refused = turnlane(home, "keys", "add", "a\nb")
 
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "printable" in refused.stderr
+    snapshot("keys", refused.stderr)
 
 
 # The log.
@@ -216,7 +218,7 @@ def test_without_a_journal_the_log_is_empty(home: Path) -> None:
     assert len(shown.stdout.splitlines()) == 1
 
 
-def test_a_journal_that_is_none_is_named(home: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_named(home: Path) -> None:
     home.mkdir()
     (home / DATABASE_NAME).write_bytes(b"nonsense" * 99)
     shown = turnlane(home, "log")
@@ -228,7 +230,7 @@ def test_a_journal_that_is_none_is_named(home: Path) -> None:
 # A turnlane that runs.
 
 
-def test_one_that_does_not_know_a_command_says_so(home: Path) -> None:
+def test_a_turnlane_that_does_not_know_a_command_says_so(home: Path) -> None:
     home.mkdir()
     with listening(home, lambda peer: peer.sendall(b'{"error":"unknown command"}\n')):
         asked = turnlane(home, "keys", "list")
@@ -237,12 +239,16 @@ def test_one_that_does_not_know_a_command_says_so(home: Path) -> None:
     assert "unknown command" in asked.stderr
 
 
-@pytest.mark.parametrize("arguments", [["workflows"], ["workflows", "clear", "ab"]])
-def test_workflows_need_one_that_runs(arguments: list[str], home: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["workflows"], ["workflows", "clear", "ab"]], ids=["list", "clear"]
+)
+def test_workflows_need_a_running_turnlane(
+    arguments: list[str], home: Path, snapshot: Snapshot
+) -> None:
     asked = turnlane(home, *arguments)
 
     assert (asked.exit_code, asked.stdout) == (1, "")
-    assert "no turnlane runs" in asked.stderr
+    snapshot("workflows", asked.stderr, home=home)
 
 
 async def asked_of(running_home: Path, *arguments: str) -> Result:
@@ -272,7 +278,7 @@ async def test_keys_are_made_and_revoked_in_the_process_that_runs(
 
 
 async def test_roots_are_listed_and_cleared_and_both_are_in_the_log(
-    running: Runtime, home: Path
+    running: Runtime, home: Path, snapshot: Snapshot
 ) -> None:
     root = RootId("ab" * 16)
     ask = Ask(principal=PrincipalId("local"), root=root, thread=ThreadId("t"))
@@ -289,6 +295,7 @@ async def test_roots_are_listed_and_cleared_and_both_are_in_the_log(
 
     assert (table.exit_code, cleared.exit_code, unknown.exit_code) == (0, 0, 1)
     assert root[:16] in table.stdout
+    snapshot("workflows", cleared.stderr, unknown.stderr)
     (shown,) = json.loads(listed.stdout)
     assert (shown["root"], shown["active"], shown["interactive_sends"]) == (root, 1, 1)
     assert running.admission.workflows.each(trio.current_time())[root].interactive_sends == 0

@@ -1,4 +1,4 @@
-"""Check: everything that is wrong is said at once, each thing by its key."""
+"""`turnlane check`: everything that is wrong is reported at once, each problem with its key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.check import check_config, salvage
+from tests.testkit.snapshots import Snapshot
 
 WRONG = """
 [server]
@@ -48,7 +49,7 @@ def test_every_key_that_is_wrong_is_named(file: Path) -> None:
     assert len(problems) == 9
 
 
-def test_what_is_wrong_in_the_environment_hides_nothing_of_the_file(file: Path) -> None:
+def test_an_error_in_the_environment_does_not_hide_one_in_the_file(file: Path) -> None:
     file.write_text('[upstream]\nurl = "ftp://x"\n[server]\nport = 70000\n')
     _, problems = salvage(file, environment(file, TURNLANE_UPSTREAM="gopher://y"))
 
@@ -60,7 +61,7 @@ def _rest(file: Path) -> list[str]:
     return [problem.key for problem in salvage(file, environment(file))[1]]
 
 
-def test_numbers_that_do_not_go_together_are_said_once(file: Path) -> None:
+def test_numbers_that_contradict_each_other_are_reported_once(file: Path) -> None:
     file.write_text("[lanes]\nlimit = 2\nkept = 4\n[server]\nport = 70000\n")
     _, problems = salvage(file, environment(file))
 
@@ -69,7 +70,7 @@ def test_numbers_that_do_not_go_together_are_said_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["[server\n", None])
-def test_a_file_that_is_none_is_the_one_problem(
+def test_an_unreadable_file_is_the_only_problem(
     content: str | None, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if content is not None:
@@ -80,13 +81,20 @@ def test_a_file_that_is_none_is_the_one_problem(
     assert capsys.readouterr().err.startswith(f"turnlane: {file}: ")
 
 
-def test_a_good_one_is_named_with_where_it_leads(
-    file: Path, capsys: pytest.CaptureFixture[str]
+def test_a_valid_configuration_is_shown_with_its_destination(
+    file: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     file.write_text("[server]\nport = 7\n")
     codes = (check_config(file, environment(file)), check_config(None, environment(file)))
-    with_file, without = capsys.readouterr().out.splitlines()
 
     assert codes == (0, 0)
-    assert with_file.startswith(f"configuration good ({file}): 127.0.0.1:7 -> ")
-    assert without.startswith("configuration good (no file, all defaults): 127.0.0.1:10110 -> ")
+    snapshot("check", capsys.readouterr().out, file=file)
+
+
+def test_everything_that_is_wrong_is_explained(
+    file: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
+) -> None:
+    file.write_text(WRONG)
+
+    assert check_config(file, environment(file)) == 2
+    snapshot("check", capsys.readouterr().err)

@@ -35,6 +35,7 @@ from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.proxy.codex.kit import URL, WALL, Homes
 from tests.proxy.codex.test_processes import FakeProcess
+from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20
 BEFORE = b"# mine\n[tui]\n"
@@ -106,10 +107,12 @@ def test_on_connects_once_turnlane_answers_on_the_port(homes: Homes) -> None:
 
 
 def test_on_refuses_a_port_where_nothing_listens(homes: Homes) -> None:
-    done = codex(homes, "on", "--port", str(closed_port()))
+    port = closed_port()
+    done = codex(homes, "on", "--port", str(port))
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "no turnlane answers" in done.stderr
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "turnlane serve" in done.stderr
     assert homes.config.read_bytes() == BEFORE
     assert not (homes.home / NOTE_NAME).exists()
 
@@ -121,11 +124,17 @@ def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
     with answering(body) as port:
         problem = problem_at(port)
 
-    assert problem is not None
-    assert "is not a turnlane" in problem
+    assert f"127.0.0.1:{port}" in (problem or "")
 
 
-def test_a_turnlane_that_is_not_well_is_still_one() -> None:
+def test_the_answer_of_another_program_is_explained(snapshot: Snapshot) -> None:
+    with answering(b"hello") as port:
+        problem = problem_at(port)
+
+    snapshot("codex", problem, port=port)
+
+
+def test_an_unhealthy_turnlane_is_still_a_turnlane() -> None:
     with answering(HEALTHY, b"503 Service Unavailable") as port:
         assert problem_at(port) is None
 
@@ -146,18 +155,19 @@ def test_the_address_that_did_not_answer_is_named(host: str, asked: str) -> None
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
-def test_a_port_that_is_none_is_a_matter_of_usage(port: str, homes: Homes) -> None:
+def test_an_invalid_port_is_a_usage_error(port: str, homes: Homes) -> None:
     assert codex(homes, "on", "--port", port).exit_code == 2
     assert homes.config.read_bytes() == BEFORE
 
 
-def test_on_with_keys_points_to_show(homes: Homes) -> None:
+def test_on_with_keys_points_to_show(homes: Homes, snapshot: Snapshot) -> None:
     KeyRing(homes.home).add("desk")
     done = codex(homes, "on")
 
     assert (done.exit_code, done.stdout) == (1, "")
     assert "turnlane codex show" in done.stderr
     assert homes.config.read_bytes() == BEFORE
+    snapshot("codex", done.stderr)
 
 
 def test_on_without_a_running_turnlane_looks_at_the_default_port(homes: Homes) -> None:
@@ -166,57 +176,61 @@ def test_on_without_a_running_turnlane_looks_at_the_default_port(homes: Homes) -
     assert tomllib.loads(homes.config.read_text())[KEY] == URL
 
 
-def test_a_codex_home_that_is_not_there_is_not_made(homes: Homes) -> None:
+def test_on_does_not_create_the_home_that_codex_home_names(
+    homes: Homes, snapshot: Snapshot
+) -> None:
     wrong = place(homes, CODEX_HOME=str(homes.root / "typo"))
-    with pytest.raises(RoutingError, match="is no directory"):
+    with pytest.raises(RoutingError) as raised:
         turn_on(wrong, None)
 
     assert not (homes.root / "typo").exists()
+    snapshot("codex", raised.value, root=homes.root)
 
 
-def test_nor_is_the_usual_home_of_a_codex_that_was_never_started(homes: Homes) -> None:
+def test_on_does_not_create_the_usual_home_of_codex(homes: Homes, snapshot: Snapshot) -> None:
     fresh = place(homes, CODEX_HOME="", HOME=str(homes.root / "user"))
     (homes.root / "user").mkdir()
-    with pytest.raises(RoutingError, match="start Codex once"):
+    with pytest.raises(RoutingError) as raised:
         turn_on(fresh, None)
 
     assert list((homes.root / "user").iterdir()) == []
+    snapshot("codex", raised.value, root=homes.root)
 
 
 def provided(name: str, url: str) -> str:
     return f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{url}"\n'
 
 
-def test_on_writes_nothing_that_would_have_no_effect(homes: Homes) -> None:
+def test_on_writes_nothing_that_would_have_no_effect(homes: Homes, snapshot: Snapshot) -> None:
     homes.config.write_text(provided("mine", "https://example.invalid/v1"))
     before = homes.config.read_bytes()
-    with pytest.raises(RoutingError, match=f"model_provider mine decides .* to {URL}"):
+    with pytest.raises(RoutingError, match=URL) as raised:
         turn_on(place(homes), None)
 
     assert homes.config.read_bytes() == before
     assert not (homes.home / NOTE_NAME).exists()
+    snapshot("codex", raised.value, config=homes.config)
 
 
-def test_on_has_nothing_to_do_where_a_provider_leads_here(homes: Homes) -> None:
+def test_on_has_nothing_to_do_if_a_provider_leads_here(homes: Homes, snapshot: Snapshot) -> None:
     homes.config.write_text(provided("mine", URL))
     before = homes.config.read_bytes()
 
-    assert "already, by model_provider" in turn_on(place(homes), None)
+    snapshot("codex", turn_on(place(homes), None), config=homes.config)
     assert homes.config.read_bytes() == before
 
 
 def test_on_warns_of_a_profile_and_of_a_turnlane_with_another_home(
-    homes: Homes, capsys: pytest.CaptureFixture[str]
+    homes: Homes, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     homes.config.write_text('profile = "work"\n')
 
     assert on(place(homes), None) == 0
     said = capsys.readouterr().err
-    assert "refuses to start" in said
-    assert f"has another home than {homes.home}" in said
+    snapshot("codex", said, config=homes.config, home=homes.home)
 
 
-def test_keys_that_cannot_be_read_are_said(homes: Homes) -> None:
+def test_keys_that_cannot_be_read_are_named(homes: Homes) -> None:
     homes.home.mkdir()
     (homes.home / KEYS_NAME).write_bytes(b"{")
 
@@ -229,7 +243,7 @@ def test_keys_that_cannot_be_read_are_said(homes: Homes) -> None:
 
 
 def test_on_names_the_clients_that_have_to_be_restarted(
-    homes: Homes, capsys: pytest.CaptureFixture[str]
+    homes: Homes, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     old = FakeProcess(
         ["codex", "app-server"],
@@ -242,8 +256,8 @@ def test_on_names_the_clients_that_have_to_be_restarted(
 
     assert code == 0
     assert str(homes.config) in said.out
-    assert "older than the routing: restart them" in said.err
     assert "7 (app-server)" in said.err
+    snapshot("codex", said.out, said.err, config=homes.config, home=homes.home)
 
 
 # Off.
@@ -254,11 +268,10 @@ def test_off_needs_nothing_that_runs(homes: Homes) -> None:
     done, again = codex(homes, "off"), codex(homes, "off")
 
     assert (done.exit_code, again.exit_code) == (0, 0)
-    assert "as it was" in done.stdout
     assert homes.config.read_bytes() == BEFORE
 
 
-def test_off_works_while_the_home_is_held_and_its_holder_says_nothing(homes: Homes) -> None:
+def test_off_works_while_the_home_is_held_by_a_silent_process(homes: Homes) -> None:
     turn_on(place(homes), None)
     with locked(homes.home):
         done = codex(homes, "off")
@@ -267,13 +280,13 @@ def test_off_works_while_the_home_is_held_and_its_holder_says_nothing(homes: Hom
     assert homes.config.read_bytes() == BEFORE
 
 
-def test_off_says_what_is_to_be_done_by_hand(homes: Homes) -> None:
+def test_off_says_what_has_to_be_done_by_hand(homes: Homes, snapshot: Snapshot) -> None:
     turn_on(place(homes), None)
     homes.config.write_bytes(homes.config.read_bytes() + b"a = \n")
     done = codex(homes, "off")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "Remove line 1" in done.stderr
+    snapshot("codex", done.stderr, config=homes.config)
 
 
 def test_off_looks_where_on_wrote_and_not_where_codex_home_is_now(homes: Homes) -> None:
@@ -291,24 +304,28 @@ def test_off_looks_where_on_wrote_and_not_where_codex_home_is_now(homes: Homes) 
         (f'# mine\n{KEY} = "{URL}"\n', 2),
         (provided("turnlane", URL), 1),
     ],
+    ids=["root-key", "provider"],
 )
-def test_off_names_the_line_that_it_did_not_write(text: str, line: int, homes: Homes) -> None:
+def test_off_names_the_line_that_it_did_not_write(
+    text: str, line: int, homes: Homes, snapshot: Snapshot
+) -> None:
     homes.config.write_text(text)
     done = codex(homes, "off")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"remove line {line} of {homes.config}" in done.stderr
+    assert f"line {line} of {homes.config}" in done.stderr
     assert homes.config.read_text() == text
+    snapshot("codex", done.stderr, config=homes.config)
 
 
-def test_off_names_a_provider_that_is_left_when_the_key_is_put_back(homes: Homes) -> None:
+def test_off_names_a_provider_that_is_left_when_the_key_is_restored(homes: Homes) -> None:
     turn_on(place(homes), None)
     text = provided("turnlane", URL)
     homes.config.write_text(f'{KEY} = "{URL}"\n{text}')
     done = codex(homes, "off")
 
     assert done.exit_code == 1
-    assert f"remove line 1 of {homes.config}" in done.stderr
+    assert f"line 1 of {homes.config}" in done.stderr
     assert homes.config.read_text() == text
 
 
@@ -321,16 +338,18 @@ def test_off_names_a_provider_that_is_left_when_the_key_is_put_back(homes: Homes
         "a = \n",
     ],
 )
-def test_off_has_nothing_to_say_of_what_leads_elsewhere(text: str, homes: Homes) -> None:
+def test_off_ignores_a_configuration_that_leads_elsewhere(text: str, homes: Homes) -> None:
     homes.config.write_text(text)
     done = codex(homes, "off")
 
     assert done.exit_code == 0
-    assert "nothing to put back" in done.stdout
+    assert done.stderr == ""
 
 
-@pytest.mark.parametrize("on_first", [True, False])
-def test_off_says_what_to_do_where_the_note_is_none(on_first: bool, homes: Homes) -> None:
+@pytest.mark.parametrize("on_first", [True, False], ids=["connected", "not-connected"])
+def test_off_says_what_to_do_about_an_invalid_note(
+    on_first: bool, homes: Homes, snapshot: Snapshot
+) -> None:
     if on_first:
         turn_on(place(homes), None)
     homes.home.mkdir(exist_ok=True)
@@ -338,8 +357,9 @@ def test_off_says_what_to_do_where_the_note_is_none(on_first: bool, homes: Homes
     done = codex(homes, "off")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert f"move {homes.home / NOTE_NAME} away" in done.stderr
-    assert (f"remove line 1 of {homes.config}" in done.stderr) is on_first
+    assert str(homes.home / NOTE_NAME) in done.stderr
+    assert (f"line 1 of {homes.config}" in done.stderr) is on_first
+    snapshot("codex", done.stderr, config=homes.config, home=homes.home)
 
 
 # Show.
@@ -364,43 +384,42 @@ def test_show_before_on_and_after(homes: Homes) -> None:
     assert after["note"]["since"] == WALL
 
 
-def test_show_is_for_people_too(homes: Homes) -> None:
+def test_show_is_for_people_too(homes: Homes, snapshot: Snapshot) -> None:
     unconnected = codex(homes, "show").stdout
     turn_on(place(homes), None)
     homes.config.write_text(homes.config.read_text() + '[profiles.x]\nmodel_provider = "y"\n')
     connected = codex(homes, "show").stdout
 
-    assert "Codex goes to  the provider itself" in unconnected
-    assert "note           none" in unconnected
-    assert f"Codex goes to  {URL}" in connected
-    assert f"note           agrees; before, {KEY} was not set" in connected
-    assert "bypass         [profiles.x]" in connected
-    assert "adoption       " in connected
+    # The other lines depend on what listens and runs on this machine.
+    fixed = ("configuration", "Codex goes to", "note", "bypass")
+    lines = [line for line in connected.splitlines() if line.startswith(fixed)]
+    snapshot("codex", unconnected, *lines, config=homes.config)
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (f'{KEY} = "https://example.invalid/v1"\n', "which is not there any more"),
-        ("", "which is not there any more"),
-    ],
+    "content", [f'{KEY} = "https://example.invalid/v1"\n', ""], ids=["changed", "removed"]
 )
-def test_show_says_when_the_note_does_not_agree(content: str, problem: str, homes: Homes) -> None:
+def test_show_says_when_the_note_does_not_agree(
+    content: str, homes: Homes, snapshot: Snapshot
+) -> None:
     turn_on(place(homes), None)
     homes.config.write_text(content)
+    note = shown(homes)["note"]
 
-    assert problem in shown(homes)["note"]["problem"]
-    assert problem in codex(homes, "show").stdout
+    assert not note["agrees"]
+    assert note["problem"] in codex(homes, "show").stdout
+    snapshot("codex", note["problem"])
 
 
-def test_show_says_when_codex_home_is_another_one(homes: Homes) -> None:
+def test_show_says_when_codex_home_has_changed(homes: Homes, snapshot: Snapshot) -> None:
     turn_on(place(homes), None)
     other = Homes(homes.root / "other")
     runner = CliRunner(env={"TURNLANE_HOME": str(homes.home), "CODEX_HOME": str(other.codex)})
     said = runner.invoke(app, ["codex", "show"])
 
+    (note,) = (line for line in said.stdout.splitlines() if line.startswith("note "))
     assert said.exit_code == 0
-    assert f"it is about {homes.config}" in said.stdout
+    snapshot("codex", note, config=homes.config, other=other.config)
 
 
 def test_show_says_what_cannot_be_read(homes: Homes) -> None:
@@ -415,15 +434,15 @@ def test_show_says_what_cannot_be_read(homes: Homes) -> None:
     assert "adoption       unknown" in said.stdout
 
 
-def test_show_says_when_on_was_not_finished(homes: Homes) -> None:
+def test_show_says_when_on_was_interrupted(homes: Homes, snapshot: Snapshot) -> None:
     turn_on(place(homes), None)
     path = homes.home / NOTE_NAME
     path.write_text(path.read_text().replace('"done"', '"intent"'))
 
-    assert "not finished" in shown(homes)["note"]["problem"]
+    snapshot("codex", shown(homes)["note"]["problem"])
 
 
-def test_show_prints_a_provider_when_keys_are_wanted(homes: Homes) -> None:
+def test_show_prints_a_provider_when_keys_are_required(homes: Homes, snapshot: Snapshot) -> None:
     KeyRing(homes.home).add("desk")
     text = codex(homes, "show").stdout
     table = tomllib.loads(shown(homes)["provider"])
@@ -432,6 +451,7 @@ def test_show_prints_a_provider_when_keys_are_wanted(homes: Homes) -> None:
     assert provider["base_url"] == URL
     assert provider["env_http_headers"] == {"x-turnlane-key": "TURNLANE_KEY"}
     assert shown(homes)["provider"].rstrip() in text
+    snapshot("codex", text.partition("\n\n")[2], config=homes.config)
 
 
 # Around a turnlane that serves.
@@ -495,7 +515,7 @@ async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None
     assert after["url"] == seen["url"]
 
 
-async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet: None) -> None:
+async def test_show_says_that_codex_cannot_send_a_required_key(homes: Homes, quiet: None) -> None:
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
             running = await serving(nursery, homes)
@@ -507,22 +527,23 @@ async def test_a_key_that_codex_cannot_send_is_said_by_show(homes: Homes, quiet:
             running.admission.close_door(SECONDS)
 
     assert (before["way"], before["serving"]) == ("here", True)
-    assert "which means    it goes through turnlane\n" in said.stdout
+    assert "goes through turnlane\n" in said.stdout
     assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
 
 
-def test_show_says_that_codex_refuses_a_profile(homes: Homes) -> None:
+def test_show_says_that_codex_refuses_a_profile(homes: Homes, snapshot: Snapshot) -> None:
     homes.config.write_text('profile = "work"\n')
+    lines = codex(homes, "show").stdout.splitlines()
 
-    assert "profile        'work': Codex 0.171 refuses" in codex(homes, "show").stdout
+    snapshot("codex", *(line for line in lines if line.startswith("profile ")))
 
 
-def test_show_says_that_nobody_serves(homes: Homes) -> None:
+def test_show_says_that_no_turnlane_serves(homes: Homes) -> None:
     turn_on(place(homes), closed_port())
     seen = shown(homes)
 
     assert (seen["way"], seen["answered"], seen["serving"]) == ("nobody", "nobody", False)
-    assert "where no turnlane answers" in codex(homes, "show").stdout
+    assert seen["said"] in codex(homes, "show").stdout
 
 
 async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
@@ -593,7 +614,8 @@ async def test_serve_says_what_it_cannot_put_back_and_ends_all_the_same(
             homes.config.write_bytes(connected + b"a = \n")
             nursery.cancel_scope.cancel()
 
-    assert "Remove line 1" in errors.text
+    assert str(homes.config) in errors.text
+    assert "line 1" in errors.text
 
 
 async def test_serve_leaves_another_configuration_alone(homes: Homes, quiet: None) -> None:
@@ -606,11 +628,11 @@ async def test_serve_leaves_another_configuration_alone(homes: Homes, quiet: Non
             await errors.heard.wait()
             nursery.cancel_scope.cancel()
 
-    assert f"{homes.config} is connected" in errors.text
+    assert str(homes.config) in errors.text
     assert URL.encode() in homes.config.read_bytes()
 
 
-async def test_a_note_that_is_none_does_not_keep_serve_from_starting(
+async def test_an_invalid_note_does_not_keep_serve_from_starting(
     homes: Homes, nursery: trio.Nursery, quiet: None
 ) -> None:
     homes.home.mkdir()

@@ -1,4 +1,4 @@
-"""Ready: what the one who started turnlane is told about Codex."""
+"""What the person who started turnlane is told about Codex."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from proxy.cli.codex import called, hint_of_codex
 from proxy.codex.files import Disk
 from proxy.codex.saved import Note, keep_note
 from proxy.keys import KeyRing
+from tests.testkit.snapshots import Snapshot
 
 URL = "http://127.0.0.1:10110"
 USER = {"HOME": "/home/user"}
@@ -31,8 +32,8 @@ def note(value: str) -> Note:
 @pytest.mark.parametrize(
     ("environment", "named"),
     [
-        (USER, " ~/.codex/config.toml;"),
-        (USER | {"CODEX_HOME": "/elsewhere"}, " /elsewhere/config.toml;"),
+        (USER, " ~/.codex/config.toml "),
+        (USER | {"CODEX_HOME": "/elsewhere"}, " /elsewhere/config.toml "),
     ],
 )
 def test_the_file_is_the_one_that_codex_reads(
@@ -45,6 +46,18 @@ def test_the_file_is_the_one_that_codex_reads(
     assert f'openai_base_url = "{URL}/v1"' in said
 
 
+def test_the_hint_depends_on_what_listens_and_on_what_is_connected(
+    tmp_path: Path, snapshot: Snapshot
+) -> None:
+    hints = [hint_of_codex(url, tmp_path, USER, "turnlane") for url in (URL, "http://[::1]:7")]
+    keep_note(Disk(), tmp_path, note(f"{URL}/v1"))
+    hints.append(hint_of_codex(URL, tmp_path, USER, "turnlane"))
+    KeyRing(tmp_path).add("desk")
+    hints.append(hint_of_codex(URL, tmp_path, USER, "turnlane"))
+
+    snapshot("codex", *hints)
+
+
 @pytest.mark.parametrize(
     ("url", "line", "command"),
     [
@@ -54,7 +67,7 @@ def test_the_file_is_the_one_that_codex_reads(
         ("http://127.0.0.2:7", "http://127.0.0.2:7/v1", False),
     ],
 )
-def test_the_command_is_advised_where_what_it_writes_is_heard(
+def test_the_command_is_advised_only_if_its_address_would_work(
     url: str, line: str, command: bool, tmp_path: Path
 ) -> None:
     said = hint_of_codex(url, tmp_path, USER, "turnlane")
@@ -64,14 +77,14 @@ def test_the_command_is_advised_where_what_it_writes_is_heard(
 
 
 @pytest.mark.parametrize(("value", "connected"), [(f"{URL}/v1", True), (f"{URL}1/v1", False)])
-def test_a_codex_that_points_here_is_not_to_be_connected(
+def test_a_connected_codex_is_not_connected_again(
     value: str, connected: bool, tmp_path: Path
 ) -> None:
     keep_note(Disk(), tmp_path, note(value))
     said = hint_of_codex(URL, tmp_path, USER, "turnlane")
 
-    assert ("Codex is connected" in said) is connected
-    assert ("To connect Codex" in said) is not connected
+    assert ("turnlane codex off" in said) is connected
+    assert ("turnlane codex on" in said) is not connected
 
 
 def test_with_keys_the_provider_is_shown_by_a_command(tmp_path: Path) -> None:
@@ -91,5 +104,7 @@ def test_with_keys_the_provider_is_shown_by_a_command(tmp_path: Path) -> None:
         ("/x/proxy/__main__.py", None, "turnlane"),
     ],
 )
-def test_turnlane_is_called_as_it_was(program: str, found: str | None, expected: str) -> None:
+def test_turnlane_is_called_as_it_was_started(
+    program: str, found: str | None, expected: str
+) -> None:
     assert called(program, found) == expected

@@ -39,7 +39,6 @@ def test_the_status_of_nothing_is_a_failure_that_says_what_to_do(home: Path) -> 
     done = turnlane(home, "status")
 
     assert done.exit_code == 1
-    assert done.stdout.startswith("turnlane  not running")
     assert "turnlane serve" in done.stdout
     assert not home.exists()
 
@@ -73,7 +72,7 @@ def test_a_doctor_that_finds_nothing_wrong_exits_with_0(home: Path) -> None:
         done = turnlane(home, "doctor", url=url)
 
     assert done.exit_code == 0
-    assert done.stdout.rstrip().splitlines()[-1].startswith("0 wrong, ")
+    assert "XX" not in done.stdout
     assert not home.exists()
 
 
@@ -85,9 +84,8 @@ def test_a_doctor_names_what_is_wrong_and_exits_with_1(home: Path) -> None:
         done = turnlane(home, "doctor", url=url)
 
     assert done.exit_code == 1
-    assert "can be read by others" in " ".join(done.stdout.split())
+    assert done.stdout.count("XX") == 1
     assert f"-> chmod 600 {home}/keys.json\n" in done.stdout
-    assert "1 wrong, " in done.stdout
 
 
 def test_a_doctor_can_speak_to_programs(home: Path) -> None:

@@ -32,6 +32,7 @@ from proxy.journal.record import Outcome, Transport, TurnRecord
 from tests.proxy.codex.kit import OTHER_URL, URL, WALL, FragileDisk, Homes, Killed
 from tests.proxy.codex.test_processes import FakeProcess
 from tests.testkit.home import journal
+from tests.testkit.snapshots import Snapshot
 
 SINCE = 1000.5
 OURS = CodexRoute(ours=True, since=SINCE)
@@ -92,9 +93,24 @@ def test_a_client_of_the_same_second_is_not_stale(started: float, stale: bool) -
     assert found.state is (State.PENDING if stale else State.ADOPTED)
 
 
-def test_an_empty_list_is_a_weak_inference_and_says_so() -> None:
+def test_each_judgement_says_why(snapshot: Snapshot) -> None:
+    found = (
+        judged(),
+        judged(YOUNG),
+        judged(OLD),
+        judged(DARK),
+        judged(walked=False),
+        judged(last_turn=1001.0),
+        judged(routing=CodexRoute(ours=True)),
+        judged(YOUNG, now=900.0),
+        judged(OLD, routing=replace(OURS, exact=False)),
+    )
+
+    snapshot("codex", *(f"{each.state}: {each.why}" for each in found))
+
+
+def test_an_empty_list_is_a_weak_inference() -> None:
     assert judged().weak
-    assert "weak" in judged().why
     assert not judged(YOUNG).weak
     assert not judged(walked=False).weak
 
@@ -105,7 +121,7 @@ def test_stale_and_unreadable_clients_are_named_whatever_the_state() -> None:
     assert (seen.state, seen.stale, seen.unreadable) == (State.SEEN, (OLD,), (DARK,))
 
 
-def test_why_codex_goes_elsewhere_is_passed_on() -> None:
+def test_the_reason_why_codex_goes_elsewhere_is_passed_on() -> None:
     assert judged(routing=CodexRoute(ours=False, why="to the provider")).why == "to the provider"
     assert judged(routing=CodexRoute(ours=None, why="unreadable")).why == "unreadable"
 

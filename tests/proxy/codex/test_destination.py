@@ -14,6 +14,7 @@ from proxy.control.identity import Answerer, answerer_at
 from proxy.keys import KEYS_NAME, KeyRing
 from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
 from tests.proxy.codex.kit import OTHER_URL, URL, Homes
+from tests.testkit.snapshots import Snapshot
 
 HERE = URL.removesuffix("/v1")
 FAR = "https://example.invalid/v1"
@@ -98,11 +99,30 @@ def provider(name: str, url: str) -> Reading:
         (Sight(reading=Reading(problem="broken")), Destination.UNREADABLE, None),
     ],
 )
-def test_each_way_has_what_helps(sight: Sight, way: Destination, mend: str | None) -> None:
+def test_each_destination_has_a_remedy(sight: Sight, way: Destination, mend: str | None) -> None:
     found = course(sight)
 
     assert (found.way, found.mend) == (way, mend)
     assert found.said != ""
+
+
+def test_each_destination_has_words(snapshot: Snapshot) -> None:
+    sights = (
+        Sight(reading=root(URL), here=HERE),
+        Sight(reading=root(URL), here=HERE, keys=True),
+        Sight(reading=root(OTHER_URL), answered=N),
+        Sight(reading=root(URL), answered=T),
+        Sight(reading=provider("x", FAR)),
+        Sight(reading=read_config(b'model_provider = "x"', {})),
+        Sight(reading=root(OTHER_URL), here=HERE, answered=X),
+        Sight(reading=root(FAR)),
+        Sight(reading=Reading()),
+        Sight(reading=Reading(problem="<why>")),
+    )
+    found = [course(sight) for sight in sights]
+
+    assert {each.way for each in found} == set(Destination)
+    snapshot("codex", *(f"{each.way}: Codex {each.said}" for each in found))
 
 
 def look(homes: Homes, answered: Answerer = N, *, hung: bool = False) -> tuple[Course, list[str]]:
@@ -123,22 +143,24 @@ def homes(tmp_path: Path) -> Homes:
     return homes
 
 
-def test_what_turnlane_wrote_counts_even_where_another_program_answers_now(homes: Homes) -> None:
+def test_what_turnlane_wrote_counts_even_if_another_program_answers_now(
+    homes: Homes, snapshot: Snapshot
+) -> None:
     homes.on()
     found, asked = look(homes, X)
 
     assert (found.way, found.mend, asked) == (Destination.NOBODY, "turnlane codex off", [URL])
-    assert "is no turnlane" in found.said
+    snapshot("codex", found.said)
 
 
-def test_one_that_did_not_answer_is_not_asked_again(homes: Homes) -> None:
+def test_a_turnlane_that_did_not_answer_is_not_asked_again(homes: Homes) -> None:
     homes.on()
     found, asked = look(homes, T, hung=True)
 
     assert (found.way, asked) == (Destination.NOBODY, [])
 
 
-def test_only_who_is_on_this_machine_is_asked(homes: Homes) -> None:
+def test_only_an_address_of_this_machine_is_asked(homes: Homes) -> None:
     homes.config.write_text(f'{KEY} = "{FAR}"\n')
 
     assert look(homes)[1] == []

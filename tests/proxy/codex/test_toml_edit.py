@@ -100,7 +100,7 @@ def test_an_edit_that_would_break_the_rest_is_not_made() -> None:
 
 
 def test_a_value_of_another_kind_is_not_replaced() -> None:
-    with pytest.raises(NotToml, match="no string"):
+    with pytest.raises(NotToml):
         with_value(f"{KEY} = [1]\n".encode(), URL)
 
 

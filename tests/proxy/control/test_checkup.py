@@ -163,7 +163,7 @@ async def test_a_credential_that_is_gone_is_refused(autojump_clock: MockClock) -
         (rejecting(500, b"sk-secret-1"), "models: 500"),
         (rejecting(404, b""), "models: 404"),
         (failing(), "models: no answer (upstream_unreachable)"),
-        (Script((UpstreamCut("half"),)), "models: its answer was cut"),
+        (Script((UpstreamCut("half"),)), "models: the answer was cut off"),
         (Script(before=(3600.0,)), "models: no answer within 15 s"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -202,7 +202,7 @@ async def test_a_checkup_is_answered_with_what_was_seen(autojump_clock: MockCloc
 
     assert (found["credential"], found["usage"], found["detail"]) == ("good", False, "models: 200")
     assert found["account"]["id"] == "work"
-    assert unknown == {"error": "there is no account other; there are work"}
+    assert set(unknown) == {"error"}
 
 
 async def test_an_account_that_is_removed_during_its_checkup_has_no_figures(

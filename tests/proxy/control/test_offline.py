@@ -39,6 +39,7 @@ from proxy.journal.summary import LastHour, Past
 from proxy.keys import KeyRing
 from tests.proxy.status.kit import answering
 from tests.testkit.home import journal, remembered
+from tests.testkit.snapshots import Snapshot
 from tests.testkit.users import as_somebody
 
 A = TypeVar("A")
@@ -245,33 +246,31 @@ def test_who_only_reads_waits_for_nobody(tmp_path: Path) -> None:
     assert keys.keys == ()
 
 
-def test_one_that_is_too_slow_is_not_said_to_be_away(tmp_path: Path) -> None:
+def test_a_turnlane_that_is_too_slow_is_not_reported_as_stopped(
+    tmp_path: Path, snapshot: Snapshot
+) -> None:
     done = threading.Event()
     with listening(tmp_path, lambda _: assert_set(done)):
-        with pytest.raises(NoAnswer, match=r"within 0\.05 s; it may still do"):
+        with pytest.raises(NoAnswer) as raised:
             ask(tmp_path, RevokeKey(id="k"), 0.05)
         done.set()
 
+    snapshot("errors", raised.value, home=tmp_path)
 
-def test_what_may_still_be_done_is_not_done_twice(tmp_path: Path) -> None:
+
+def test_a_command_that_may_still_be_carried_out_is_not_repeated(tmp_path: Path) -> None:
     done = threading.Event()
     with listening(tmp_path, lambda _: assert_set(done)):
-        with pytest.raises(NoAnswer, match="may still do"):
+        with pytest.raises(NoAnswer):
             ask_about_keys(tmp_path, AddKey(name="desk"), seconds=0.05)
         done.set()
 
     assert len(KeyRing(tmp_path)) == 0
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (ListKeys(), "within 0.05 s; if pid {pid} hangs"),
-        (RevokeKey(id="k"), "do what was asked; if"),
-    ],
-)
-def test_one_that_hangs_is_named_with_what_ends_it(
-    command: Request[object], expected: str, tmp_path: Path
+@pytest.mark.parametrize("command", [ListKeys(), RevokeKey(id="k")], ids=["reads", "writes"])
+def test_a_turnlane_that_hangs_is_named_with_the_command_that_ends_it(
+    command: Request[object], tmp_path: Path, snapshot: Snapshot
 ) -> None:
     done = threading.Event()
     with locked(tmp_path), listening(tmp_path, lambda _: assert_set(done)):
@@ -279,8 +278,8 @@ def test_one_that_hangs_is_named_with_what_ends_it(
             ask_about_keys(tmp_path, command, seconds=0.05)
         done.set()
 
-    assert expected.format(pid=os.getpid()) in str(raised.value)
-    assert f"`kill -9 {os.getpid()}` ends it" in str(raised.value)
+    assert f"`kill -9 {os.getpid()}`" in str(raised.value)
+    snapshot("errors", raised.value, home=tmp_path, pid=os.getpid())
 
 
 def test_one_with_a_full_line_of_commands_hangs_too(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_home_is_made_for_its_user_alone(home: Path) -> None:
 def test_a_second_one_is_told_who_holds_it_and_takes_nothing(home: Path) -> None:
     with locked(home):
         with (
-            pytest.raises(ConfigError, match=rf"in use .* pid {os.getpid()}$") as raised,
+            pytest.raises(ConfigError, match=rf" {os.getpid()}$") as raised,
             locked(home),
         ):
             pytest.fail("two hold one home")
@@ -110,7 +110,7 @@ def test_a_home_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(ConfigError, match="cannot be used") as raised, locked(path):
+        with pytest.raises(ConfigError, match=str(path)) as raised, locked(path):
             pytest.fail("a file is no home")
         assert raised.value.key == "TURNLANE_HOME"
 
@@ -125,7 +125,7 @@ def test_a_long_path_is_shortened_from_where_we_stand(tmp_path: Path) -> None:
 def test_a_path_that_no_socket_can_have_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 120)
 
-    with pytest.raises(ConfigError, match="too long") as raised, locked(long):
+    with pytest.raises(ConfigError, match="100 bytes") as raised, locked(long):
         pytest.fail("there is no such socket")
     assert raised.value.key == "TURNLANE_HOME"
     assert not long.exists()
@@ -181,7 +181,8 @@ async def test_a_bug_in_a_command_is_its_own(home: Path, caplog: pytest.LogCaptu
         failed = await command(control, b'{"command":"keys.list"}\n')
         after = await command(control, STATUS)
 
-    assert failed == {"error": "turnlane failed on this command: a bug"}
+    assert set(failed) == {"error"}
+    assert "a bug" in failed["error"]
     assert after == ANSWERED
     assert "a command failed" in caplog.text
 
@@ -201,7 +202,7 @@ async def test_a_command_that_never_comes_to_an_end_is_given_up(
     began = trio.current_time()
     said = await answered(STATUS, hang)
 
-    assert "took longer" in msgspec.json.decode(said)["error"]
+    assert "60 s" in msgspec.json.decode(said)["error"]
     assert trio.current_time() - began == WORK_SECONDS
 
 
@@ -233,7 +234,7 @@ async def test_what_is_no_command_is_answered_too(line: bytes, home: Path) -> No
     async with serving(home) as control:
         said = await command(control, line)
 
-        assert said["error"].startswith("not a valid command: ")
+        assert set(said) == {"error"}
         assert await command(control, STATUS) == ANSWERED
 
 

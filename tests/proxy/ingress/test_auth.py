@@ -125,7 +125,7 @@ async def test_an_address_that_others_can_reach_needs_keys_to_start(
     host: str, tmp_path: Path
 ) -> None:
     config = Config(server=ServerSettings(host=host), home=tmp_path)
-    with pytest.raises(ConfigError, match="needs keys") as raised:
+    with pytest.raises(ConfigError, match="turnlane keys add") as raised:
         async with open_runtime(config):
             pass
 

@@ -49,7 +49,7 @@ def test_an_upstream_that_was_not_reached_is_a_retryable_error(retriable: bool) 
         "error": {
             "type": "server_error",
             "code": "upstream_timeout",
-            "message": "turnlane reached no answer upstream: no event",
+            "message": "turnlane got no answer from the upstream: no event",
             "retryable": True,
         },
         "headers": {"retry-after": "2"},

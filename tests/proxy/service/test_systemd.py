@@ -29,6 +29,7 @@ from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError
 from proxy.service.systemd import Systemd, describe, missing_variables, run_command, units_folder
 from proxy.service.units import MARK, Service, launchd_plist, systemd_units
+from tests.testkit.snapshots import Snapshot
 
 SERVICE = Service(
     command=("/opt/turn lane/python", "-P", "-m", "turnlane", "serve"),
@@ -148,16 +149,20 @@ def test_a_service_is_told_where_everything_is(tmp_path: Path) -> None:
         (ServerSettings(port=0), "server.port"),
         (ServerSettings(host="example.invalid"), "server.host"),
     ],
+    ids=["port", "host"],
 )
-def test_an_address_that_systemd_cannot_keep_is_refused(server: ServerSettings, key: str) -> None:
+def test_an_address_that_systemd_cannot_keep_is_refused(
+    server: ServerSettings, key: str, snapshot: Snapshot
+) -> None:
     with pytest.raises(ConfigError) as raised:
         describe(Config(server=server), None, {}, "/bin/python")
 
     assert raised.value.key == key
+    snapshot("errors", raised.value)
 
 
 def test_secrets_of_the_environment_are_asked_for_and_written_nowhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     file = tmp_path / "t.toml"
     file.write_text('[accounts.a]\nkey = "env:KEY_A"\n[accounts.b]\nkey = "env:KEY_B"\n')
@@ -174,15 +179,15 @@ def test_secrets_of_the_environment_are_asked_for_and_written_nowhere(
     assert "sk-secret" not in "".join(systemd_units(service).values())
     (line,) = capsys.readouterr().err.splitlines()
     assert "KEY_B" in line
-    assert str(tmp_path / "service.env") in line
+    snapshot("service", line, home=tmp_path)
 
 
 # systemd.
 
 
-@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize("now", [False, True], ids=["later", "now"])
 def test_installing_writes_the_units_and_enables_them(
-    folder: Path, capsys: pytest.CaptureFixture[str], now: bool
+    folder: Path, capsys: pytest.CaptureFixture[str], now: bool, snapshot: Snapshot
 ) -> None:
     run = FakeRun()
     for _ in range(2):
@@ -196,15 +201,16 @@ def test_installing_writes_the_units_and_enables_them(
     said = capsys.readouterr()
     assert said.out.splitlines() == 2 * [str(folder / name) for name in systemd_units(SERVICE)]
     assert ("systemctl --user start" in said.err) is not now
+    snapshot("service", said.err)
 
 
 @pytest.mark.parametrize("name", ["turnlane.service", "turnlane.socket"])
-def test_a_file_of_somebody_else_stays_as_it_is(folder: Path, name: str) -> None:
+def test_a_file_that_turnlane_did_not_write_stays_as_it_is(folder: Path, name: str) -> None:
     folder.mkdir(parents=True)
     (folder / name).write_text("[Unit]\n")
     run = FakeRun()
     systemd = Systemd(folder, run)
-    with pytest.raises(ConfigError, match="not turnlane's own"):
+    with pytest.raises(ConfigError, match=str(folder / name)):
         install_systemd(systemd, SERVICE, now=True)
 
     assert uninstall_systemd(systemd) == 0
@@ -214,32 +220,33 @@ def test_a_file_of_somebody_else_stays_as_it_is(folder: Path, name: str) -> None
 
 
 def test_without_a_systemd_everything_is_shown_and_nothing_done(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     run = FakeRun({"": "Failed to connect to bus"})
 
     assert install_systemd(Systemd(folder, run), SERVICE, now=True) == 1
     said = capsys.readouterr()
-    assert "Failed to connect to bus" in said.err
+    snapshot("service", said.err)
     assert all(text in said.out for text in systemd_units(SERVICE).values())
     assert "systemctl --user enable --now turnlane.service turnlane.socket" in said.out
     assert run.asked == ["show-environment"]
     assert not folder.exists()
 
 
-def test_a_command_that_fails_is_said_with_its_reason(folder: Path) -> None:
+def test_a_command_that_fails_is_reported_with_its_reason(folder: Path, snapshot: Snapshot) -> None:
     systemd = Systemd(folder, FakeRun({"enable": "no such thing\n"}))
-    with pytest.raises(ConfigError, match=r"systemctl --user enable .*: no such thing$"):
+    with pytest.raises(ConfigError, match=r"systemctl --user enable .*: no such thing$") as first:
         install_systemd(systemd, SERVICE, now=False)
     systemd = Systemd(folder, FakeRun({"disable": ""}))
-    with pytest.raises(ConfigError, match="it ended with 1"):
+    with pytest.raises(ConfigError) as second:
         uninstall_systemd(systemd)
 
     assert len(list(folder.iterdir())) == 2
+    snapshot("service", first.value, second.value)
 
 
 def test_uninstalling_stops_it_and_leaves_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     run = FakeRun()
     systemd = Systemd(folder, run)
@@ -249,12 +256,12 @@ def test_uninstalling_stops_it_and_leaves_nothing(
     assert uninstall_systemd(systemd) == uninstall_systemd(systemd) == 0
     assert run.asked == ["disable --now turnlane.service turnlane.socket", "daemon-reload"]
     assert list(folder.iterdir()) == []
-    assert "nothing of turnlane's" in capsys.readouterr().err
+    snapshot("service", capsys.readouterr().err, folder=folder)
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="file/user"):
         install_systemd(Systemd(tmp_path / "file" / "user", FakeRun()), SERVICE, now=False)
 
 
@@ -278,13 +285,13 @@ def test_the_status_says_how_it_stands(
     assert document.startswith('{"installed":true,')
 
 
-def test_the_status_without_a_systemd_says_that(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_the_status_without_a_systemd_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     assert show_unit(Systemd(folder, FakeRun({"": ""})), as_json=False) == 1
     said = capsys.readouterr()
     assert said.out == "not installed\n"
-    assert "it ended with 1" in said.err
+    snapshot("service", said.err)
 
 
 def test_units_are_where_the_user_has_them(tmp_path: Path) -> None:
@@ -304,7 +311,7 @@ def test_a_command_brings_its_code_and_what_it_said() -> None:
 
 
 def test_the_plist_is_written_for_its_owner_to_load(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: Snapshot
 ) -> None:
     path = tmp_path / "Library" / "LaunchAgents" / "turnlane.plist"
 
@@ -317,8 +324,9 @@ def test_the_plist_is_written_for_its_owner_to_load(
     assert uninstall_launchd(tmp_path) == uninstall_launchd(tmp_path) == 0
     assert not path.exists()
     path.write_text("mine")
-    with pytest.raises(ConfigError, match="not turnlane's own"):
+    with pytest.raises(ConfigError) as raised:
         uninstall_launchd(tmp_path)
+    snapshot("service", said.err, raised.value, home=tmp_path)
 
 
 # The command line.

@@ -1,11 +1,11 @@
-"""Overviews, patients and control sockets made of fakes: all is well, but for what a test says."""
+"""Overviews, check contexts and control sockets made of fakes, healthy except where a test says."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC
 from io import StringIO
@@ -27,7 +27,7 @@ from proxy.status.render import screen
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 URL = "http://127.0.0.1:10110"
-ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process is younger than the routing")
+ADOPTED = Adoption(state=State.ADOPTED, why="every Codex process started after Codex was connected")
 HERE = Course(way=Destination.HERE, said="goes through turnlane")
 RUNNING: Mapping[str, Any] = {
     "service": "turnlane",
@@ -102,6 +102,15 @@ def patient(home: Path, **changes: Any) -> CheckContext:
 def bad(findings: Iterator[Finding], about: str) -> list[tuple[Level, str, str | None]]:
     """What is not good about something."""
     return [(x.level, x.said, x.mend) for x in findings if x.about == about and x.level != "good"]
+
+
+def told(findings: Iterable[Finding], about: str | None = None) -> list[str]:
+    """Findings as lines of a snapshot, those about one thing or all of them."""
+    return [
+        f"{x.level}: {x.said}" + ("" if x.mend is None else f"\n  -> {x.mend}")
+        for x in findings
+        if about in {None, x.about}
+    ]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from proxy.accounts.statistics import AccountStatistics
 from proxy.accounts.tally import AccountHour
 from proxy.accounts.view import AccountId, Standing, Window
 from proxy.status.account_table import account_table, clock_of, length, span
+from tests.testkit.snapshots import Snapshot
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC, a Friday
 HOUR = 3600.0
@@ -74,60 +75,35 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_each_account_takes_a_few_lines_of_eighty_columns() -> None:
-    shown = rendered(WORK, SPENT)
+@pytest.mark.parametrize("columns", [80, 120])
+def test_each_account_takes_a_few_lines(columns: int, snapshot: Snapshot) -> None:
+    lines = rendered(WORK, SPENT, columns=columns).splitlines()
 
-    assert [line.rstrip() for line in shown.splitlines()] == [
-        "account       state              usage                     now        last hour",
-        "────────────────────────────────────────────────────────────────────────────────",
-        "work          ready              ▇▇▇▇▁  84%  5h 09:00      2 running  120 turns",
-        "ChatGPT pro   gpt-5-mini cools   ▇▁▁▁▁  12%  7d Wed 08:00  14 bound   3 cold",
-        "                                                                      92% cached",
-        "",
-        "home          spent until 10:10  ▇▇▇▇▇ 100%  5h 10:10      0 running  no turns",
-        "ChatGPT       in 2 h 10 m                                  14 bound",
-    ]
+    snapshot("accounts", *(line.rstrip() for line in lines))
 
 
-def test_where_there_is_room_it_says_so_in_whole_words() -> None:
-    shown = rendered(WORK, SPENT, columns=120)
+def test_every_state_has_words(snapshot: Snapshot) -> None:
+    states = [statistics(f"is-{state}", state, window("p", 1, HOUR, 60)) for state in Standing]
+    lines = rendered(*states, columns=62).splitlines()
 
-    assert "▇▇▇▇▁  84 %  5h resets 09:00" in shown
-    assert "spent until 10:10" in shown
-    assert "92 % cached" in shown
-
-
-@pytest.mark.parametrize(
-    ("standing", "text"),
-    [
-        (Standing.READY, "ready"),
-        (Standing.TROUBLED, "troubled"),
-        (Standing.PAUSED, "paused"),
-        (Standing.INVALID, "credential refused"),
-        (Standing.PLAN, "not in its plan"),
-        (Standing.SPENT, "spent"),
-    ],
-)
-def test_every_state_has_words(standing: Standing, text: str) -> None:
-    assert text in words(rendered(statistics("one", standing), columns=120))
+    snapshot("accounts", *(line.rstrip() for line in lines))
 
 
-def test_what_is_wrong_with_a_credential_is_said_with_its_state() -> None:
-    problem = "its auth.json is gone: sign in again"
+def test_the_problem_of_a_credential_stands_next_to_its_state() -> None:
+    problem = "auth.json is missing: sign in again"
     for standing in (Standing.INVALID, Standing.TROUBLED):
         broken = replace(statistics("one", standing), problem=problem)
 
         assert problem in rendered(broken, columns=140)
 
 
-def test_models_and_other_names_of_an_account_stand_below_its_name() -> None:
+def test_models_and_other_names_of_an_account_are_below_its_name(snapshot: Snapshot) -> None:
     known = replace(
         statistics("one"), models=("gpt-5*", "o4"), same_as=(AccountId("two"), AccountId("three"))
     )
-    shown = rendered(known, columns=140)
+    lines = rendered(known, columns=140).splitlines()
 
-    assert "gpt-5* o4" in shown
-    assert "same as two, three" in shown
+    snapshot("accounts", *(line.rstrip() for line in lines))
 
 
 @pytest.mark.parametrize(
@@ -147,13 +123,13 @@ def test_a_narrow_terminal_keeps_the_name_and_the_state(columns: int, titles: st
     assert max(map(len, lines)) <= columns
 
 
-def test_an_account_of_which_nothing_is_known_says_that() -> None:
-    shown = words(rendered(statistics("key", kind="api_key", plan=None), columns=120))
+def test_an_account_with_unknown_usage_says_so(snapshot: Snapshot) -> None:
+    lines = rendered(statistics("key", kind="api_key", plan=None), columns=120).splitlines()
 
-    assert "key ready unknown 0 running no turns API key 14 bound" in shown
+    snapshot("accounts", *(line.rstrip() for line in lines))
 
 
-def test_a_name_is_no_markup_and_is_not_cut() -> None:
+def test_a_name_is_neither_cut_nor_read_as_markup() -> None:
     name = "a-rather-long-name-of-an-account-0123456"
     folded = "".join(line.split("  ")[0] for line in rendered(statistics(name)).splitlines()[2:])
 

@@ -15,6 +15,7 @@ from proxy.home.lock import LOCK_NAME, locked
 from proxy.journal.summary import LastHour, Past
 from proxy.status.overview import Overview, Sources, as_json, overview
 from tests.proxy.status.kit import NOW, RUNNING, URL, answering, seen
+from tests.testkit.snapshots import Snapshot
 
 PAST = Past(hour=LastHour(turns=3, cached_tokens=3, input_tokens=4), last_turn=NOW - 5)
 ANSWERS: Mapping[str, object] = {
@@ -63,25 +64,25 @@ def test_one_whose_port_is_answered_by_something_else_does_not_serve(home: Path)
     assert (found.serving, found.problem) == (False, f"what answers on {URL} is no turnlane")
 
 
-def test_one_that_ends_does_not_serve(home: Path) -> None:
+def test_a_turnlane_that_shuts_down_does_not_serve(home: Path, snapshot: Snapshot) -> None:
     ends = {**ANSWERS, "status": {**RUNNING, "state": "draining"}}
     with answering(home, ends):
         found = look(home)
 
     assert not found.serving
-    assert found.problem is not None
-    assert "new turns are refused" in found.problem
+    snapshot("status", found.problem)
 
 
-def test_one_that_does_not_say_where_it_listens_does_not_serve(home: Path) -> None:
+def test_a_turnlane_without_a_known_address_does_not_serve(home: Path, snapshot: Snapshot) -> None:
     with answering(home, {**ANSWERS, "url": {"error": "unknown command"}}):
         found = look(home)
 
-    assert (found.serving, found.problem) == (False, "its listening address is not known")
+    assert not found.serving
+    snapshot("status", found.problem)
 
 
 @pytest.mark.parametrize("said", [{"service": "other"}, {"error": "x"}, []])
-def test_what_is_no_turnlane_is_as_none(said: object, home: Path) -> None:
+def test_a_program_that_is_not_turnlane_is_ignored(said: object, home: Path) -> None:
     with answering(home, {**ANSWERS, "status": said}):
         found = look(home)
 
@@ -94,26 +95,29 @@ def test_a_file_with_a_pid_is_not_believed(left: str, home: Path) -> None:
     found = look(home)
 
     assert (found.running, found.held_by, found.url) == (None, None, None)
-    assert found.problem == f"no turnlane runs on {home}"
 
 
-def test_a_holder_that_does_not_answer_is_named(home: Path) -> None:
+def test_without_a_turnlane_the_home_is_named(home: Path, snapshot: Snapshot) -> None:
+    snapshot("status", look(home).problem, home=home)
+
+
+def test_a_holder_that_does_not_answer_is_named(home: Path, snapshot: Snapshot) -> None:
     with locked(home):
         pid = (home / LOCK_NAME).read_text().strip()
         found = look(home)
 
     assert (found.running, found.held_by) == (None, pid)
-    assert found.problem == f"pid {pid} holds {home} and does not answer"
+    snapshot("status", found.problem, home=home, pid=pid)
 
 
-def test_a_home_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
     found = look(tmp_path / "home")
 
     assert not found.serving
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_journal_that_cannot_be_read_is_said(home: Path) -> None:
+def test_an_unreadable_journal_is_named(home: Path) -> None:
     (home / DATABASE_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
 
     assert DATABASE_NAME in (look(home).journal_problem or "")
