@@ -9,7 +9,7 @@ import trio
 
 from harness.wire.client import WireAnswer, WireClient
 from harness.wire.upstream import ScriptedUpstream, at_once, on_go
-from harness.wire.websocket import HANDSHAKE, WebSocket, upgrade
+from harness.wire.websocket import WebSocket, upgrade
 from tests.e2e.proxy import Proxy
 from tests.testkit.wire import create, named, post
 
@@ -103,25 +103,6 @@ async def test_websockets_beyond_the_limit_are_refused_before_they_open(proxy: P
         await sockets[0].client.hang_up()
         await proxy.until(lambda status: status["websockets"]["active"] == limit - 1)
         sockets[0] = await proxy.websocket()
-
-
-async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: ScriptedUpstream) -> None:
-    with trio.fail_after(SECONDS):
-        await _post(proxy, "thread")
-        await held.wait_sent(1)
-        socket = await proxy.websocket()
-        await socket.send(create("thread"))
-        refused = await socket.event()
-        spelled = await proxy.websocket(
-            {**HANDSHAKE, "session_id": "thread", "thread-id": "thread"}
-        )
-        await spelled.send(create())
-        again = await spelled.event()
-
-        assert refused["headers"]["x-turnlane-refusal"] == "lane_busy"
-        assert again["headers"]["x-turnlane-refusal"] == "lane_busy"
-        assert await _lane_bytes(proxy) == LANE_BYTES
-        assert len(held.sent) == 1
 
 
 async def test_a_client_that_comes_back_at_once_gets_its_lane(

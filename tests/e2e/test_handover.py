@@ -19,11 +19,7 @@ import trio
 from harness.wire.client import HOST, CutError, WireClient, request
 from harness.wire.upstream import Received, ScriptedUpstream, at_once, on_go
 from harness.wire.websocket import Closed, WebSocket
-from proxy.config.load import load
 from proxy.journal.store import newest
-from proxy.process.activation import Launch
-from proxy.process.serve import serve
-from proxy.runtime import Runtime
 from tests.e2e.process import open_child, run
 from tests.e2e.proxy import Proxy
 from tests.testkit.wire import create
@@ -302,26 +298,3 @@ async def test_a_service_managers_process_is_left_to_its_manager(
             assert "service manager" in failed.stderr.decode()
             assert (await child.proxy.get("/readyz")).status == 200
             assert await child.stop() == 0
-
-
-async def test_a_service_managers_listener_outlives_serving(
-    upstream: ScriptedUpstream, tmp_path: Path, nursery: trio.Nursery
-) -> None:
-    flags: dict[str, dict[str, object]] = {"upstream": {"url": upstream.url}}
-    config = load(None, {"TURNLANE_HOME": str(tmp_path / "home")}, flags)
-    over = trio.Event()
-
-    async def run_to_its_end(
-        listening: socket.socket, *, task_status: trio.TaskStatus[Runtime]
-    ) -> None:
-        launch = Launch(listening=listening)
-        await serve(config, lambda _: None, launch=launch, task_status=task_status)
-        over.set()
-
-    with socket.create_server((HOST, 0)) as listening:
-        async with deadline():
-            await nursery.start(run_to_its_end, listening.dup())
-            signal.raise_signal(signal.SIGTERM)
-            await over.wait()
-            async with await trio.open_tcp_stream(*listening.getsockname()):
-                pass
