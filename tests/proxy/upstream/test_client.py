@@ -198,13 +198,9 @@ async def test_a_cancelled_send_closes_its_connection(
     assert one.closed
 
 
-@pytest.mark.parametrize(
-    "then",
-    [[b"xyz\r\n"], [b""], [trio.BrokenResourceError("reset")]],
-    ids=["chunk", "end", "reset"],
-)
-async def test_what_came_before_a_body_breaks_is_read_before_the_cut(then: list[Said]) -> None:
-    upstream = upstream_of(one := connection(CHUNKED + b"5\r\nhello\r\n", *then))
+@pytest.mark.parametrize("then", [b"xyz\r\n", b"", trio.BrokenResourceError("reset")], ids=repr)
+async def test_what_came_before_a_body_breaks_is_read_before_the_cut(then: Said) -> None:
+    upstream = upstream_of(one := connection(CHUNKED + b"5\r\nhello\r\n", then))
     async with upstream.open(request()) as reply:
         assert not isinstance(reply, Failure)
         assert await reply.read() == b"hello"
