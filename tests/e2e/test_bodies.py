@@ -86,25 +86,19 @@ async def test_a_client_that_waits_to_be_told_is_told_to_go_on(
         assert upstream.sent[-1].body == GOOD
 
 
-async def test_a_frame_of_17_mib_is_served(beside: Proxy, upstream: ScriptedUpstream) -> None:
-    with trio.fail_after(SECONDS):
-        socket = await beside.websocket()
-        await socket.send(create("t", input="x" * 17 * MIB))
-        await socket.until("response.completed")
-        await socket.client.hang_up()
-
-        assert len(upstream.sent[-1].body) > 17 * MIB
-
-
-async def test_a_frame_of_65_mib_is_refused_and_the_socket_goes_on(beside: Proxy) -> None:
+async def test_a_frame_of_17_mib_is_served_and_one_of_65_refused_on_the_same_socket(
+    beside: Proxy, upstream: ScriptedUpstream
+) -> None:
     with trio.fail_after(SECONDS):
         socket = await beside.websocket()
         await socket.raw(frame(TEXT, b" " * 65 * MIB))
         refused = await socket.event()
         assert (refused["status"], refused["error"]["code"]) == (413, "too_large")
-        await socket.send(create("t"))
+        await socket.send(create("t", input="x" * 17 * MIB))
         await socket.until("response.completed")
         await socket.client.hang_up()
+
+        assert len(upstream.sent[-1].body) > 17 * MIB
 
 
 async def test_a_frame_of_81_mib_ends_the_socket_with_1009(beside: Proxy) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -223,32 +222,6 @@ async def test_a_next_process_that_cannot_start_changes_nothing(
         await opened.until("response.completed")
         await opened.client.hang_up()
         assert await child.stop() == 0
-
-
-async def test_a_killed_process_leaves_a_note_that_counts_for_nothing(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    upstream.script = on_go
-    async with AsyncExitStack() as children, deadline():
-        first = await children.enter_async_context(open_child(home, upstream.url))
-        busy = await begun(first.proxy, "busy")
-        second = await children.enter_async_context(
-            open_child(home, upstream.url, "--take-over", port=first.port)
-        )
-        assert len((await second.proxy.status())["draining"]) == 1
-        first.signal(signal.SIGKILL)
-        await first.wait()
-        await busy.client.hang_up()
-
-        assert (home / f"draining-{first.pid}").exists()
-        assert (await second.proxy.status())["draining"] == []
-        third = await children.enter_async_context(
-            open_child(home, upstream.url, "--take-over", port=first.port)
-        )
-        assert not (home / f"draining-{first.pid}").exists()
-        assert await second.wait() == 0
-        assert await third.stop() == 0
 
 
 async def test_a_process_with_another_address_takes_over_the_home_alone(

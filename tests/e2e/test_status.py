@@ -130,21 +130,6 @@ async def test_the_files_of_a_killed_process_do_not_look_like_a_running_one(
     assert found["Codex"]["mend"] == serve_again
 
 
-async def test_one_that_hangs_is_named_and_does_not_serve(
-    upstream: ScriptedUpstream, home: Path
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with used(home, upstream) as child:
-            child.signal(signal.SIGSTOP)
-            code, seen = await status(home)
-            child.signal(signal.SIGCONT)
-            again, _ = await status(home)
-
-    pid = str(child.process.pid)
-    assert (code, again, seen["held_by"]) == (1, 0, pid)
-    assert seen["hour"]["turns"] == 1
-
-
 # Looking changes nothing.
 
 

@@ -58,23 +58,16 @@ def outbox() -> Outbox:
 # Taking.
 
 
-async def test_what_came_together_is_taken_together_and_in_order(outbox: Outbox) -> None:
-    a, b, c = event(1, "a"), event(2, "b"), event(3, "c")
+async def test_what_came_together_is_taken_together_in_order_and_only_the_end_twice(
+    outbox: Outbox,
+) -> None:
+    batches = [event(1, "a"), event(2, "b"), event(3, "c")]
     outbox.begin(HEAD)
-    await outbox.put(a)
-    await outbox.put(b)
-    await outbox.put(c)
+    for batch in batches:
+        await outbox.put(batch)
     outbox.end(DONE)
 
-    assert await outbox.take() == Taken(head=HEAD, batches=[a, b, c], ended=DONE)
-
-
-async def test_nothing_is_taken_twice_but_the_end(outbox: Outbox) -> None:
-    outbox.begin(HEAD)
-    await outbox.put(event(1))
-    outbox.end(DONE)
-    await outbox.take()
-
+    assert await outbox.take() == Taken(head=HEAD, batches=batches, ended=DONE)
     assert await outbox.take() == Taken(head=None, batches=[], ended=DONE)
 
 
@@ -170,9 +163,8 @@ async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
     outbox: Outbox,
 ) -> None:
     await outbox.put(event(1))
-    outbox.inject(b"x")
-    outbox.inject(b"x")
-    outbox.inject(b"x")
+    for _ in range(3):
+        outbox.inject(b"x")
     assert outbox.injected == 3
     await outbox.take()
     assert outbox.injected == 0
@@ -185,27 +177,23 @@ async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
 # The last byte.
 
 
-async def test_the_last_byte_is_waited_for(
-    outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
+@pytest.mark.parametrize(("taken_at", "returned", "stalled"), [(29, 29, None), (99, None, 30)])
+async def test_the_last_byte_is_waited_for_but_not_for_ever(
+    outbox: Outbox,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    taken_at: float,
+    returned: float | None,
+    stalled: float | None,
 ) -> None:
     await outbox.put(event(1))
     waiting = await watch(nursery, outbox.wait_taken)
     assert waiting.waits
-    await trio.sleep(29)
+    await trio.sleep(taken_at)
     await outbox.take()
     await wait_all_tasks_blocked()
 
-    assert waiting.returned_at == 29
-
-
-async def test_the_last_byte_is_not_waited_for_for_ever(
-    outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    await outbox.put(event(1))
-    waiting = await watch(nursery, outbox.wait_taken)
-    await trio.sleep(100)
-
-    assert waiting.stalled_at == STALL_SECONDS
+    assert (waiting.returned_at, waiting.stalled_at) == (returned, stalled)
 
 
 async def test_a_head_alone_has_no_byte_to_wait_for(outbox: Outbox, nursery: trio.Nursery) -> None:

@@ -113,7 +113,8 @@ async def test_a_client_that_leaves_during_the_second_attempt_ends_it(bench: Ben
 async def test_once_a_stream_has_begun_every_byte_buys_the_next_its_own_silence(
     life: bytes, bench: Bench
 ) -> None:
-    bench.upstream.will(streaming(created(), *[290.0, life] * 5, completed()))
+    beats: list[Step] = [290.0, life]
+    bench.upstream.will(streaming(created(), *beats * 5, completed()))
 
     await bench.post().wait_returned()
 
@@ -123,7 +124,8 @@ async def test_once_a_stream_has_begun_every_byte_buys_the_next_its_own_silence(
 
 async def test_before_the_first_event_no_comment_buys_time(bench: Bench) -> None:
     """Field case B70."""
-    bench.upstream.will(streaming(*[10.0, b": beat\n\n"] * 50, created()))
+    beats: list[Step] = [10.0, b": beat\n\n"]
+    bench.upstream.will(streaming(*beats * 50, created()))
 
     client = await bench.post().wait_returned()
 
