@@ -1,5 +1,6 @@
 """Connections to an upstream: plain and TLS ones on loopback, and the pool of idle ones."""
 
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,8 @@ from proxy.upstream.connection import (
     ConnectionPool,
     UpstreamConnection,
     connect,
+    read_now,
+    write_now,
 )
 from proxy.upstream.url import Origin
 from tests.testkit.connections import connection
@@ -148,6 +151,33 @@ async def test_a_host_with_a_certificate_for_another_is_not_talked_to(
 async def readable(ours: UpstreamConnection) -> None:
     while ours.is_quiet():  # loopback needs a moment, and nothing else tells of it
         await trio.lowlevel.checkpoint()
+
+
+# System calls that do not wait.
+
+
+def test_a_write_takes_what_the_kernel_takes_and_returns_the_rest() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        left = write_now(ours.fileno(), [b"head", memoryview(b"body")])
+        assert (list(left), theirs.recv(100)) == ([], b"headbody")
+
+        written = bytes(2**24)
+        left = write_now(ours.fileno(), [b"head", written])
+        assert 0 < len(left[-1]) < len(written)
+        assert write_now(ours.fileno(), left) is left  # the kernel's buffer is full
+
+
+def test_a_read_that_finds_nothing_is_told_from_the_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        assert read_now(ours.fileno()) is None
+        theirs.send(b"said")
+        assert read_now(ours.fileno()) == b"said"
+        theirs.close()
+        assert read_now(ours.fileno()) == b""
 
 
 # The pool.
