@@ -61,8 +61,11 @@ async def test_the_next_process_gets_the_same_listener_and_the_lock(
         nursery.start_soon(hand_over, first, said)
         await wait_all_tasks_blocked()
         address = first.listening.getsockname()
+        left = config.home / "draining-1"
+        left.write_text('{"pid":1,"since":1.0}')  # by a process that was killed
         with trio.fail_after(SECONDS):
             async with open_ownership(config, TAKING_OVER) as second:
+                assert not left.exists()
                 assert second.listening.getsockname() == address
                 assert second.config.server.port == address[1]
                 assert first.listening.fileno() == -1

@@ -71,12 +71,12 @@ async def test_held_bytes_leave_with_those_that_follow() -> None:
     await connection.protocol_send(RawData(b"head"))
     assert wire.writes == []
     connection.hold()
-    await connection.send_chunk(b"x")
+    await connection.send_chunk(b"x" * 17)
     assert wire.writes == []
     await connection.protocol_send(RawData(b"end"))
     await connection.protocol_send(RawData(b"more"))
 
-    assert wire.writes == [b"head1\r\nx\r\nend", b"more"]
+    assert wire.writes == [b"head11\r\n" + b"x" * 17 + b"\r\nend", b"more"]
 
 
 async def test_held_bytes_leave_before_the_connection_is_shut() -> None:
