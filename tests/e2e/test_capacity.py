@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from harness.wire.client import WireAnswer, WireClient
-from harness.wire.upstream import ScriptedUpstream, at_once, on_go
-from harness.wire.websocket import HANDSHAKE, WebSocket, upgrade
+from harness.wire.client import WireClient
+from harness.wire.upstream import ScriptedUpstream, on_go
+from harness.wire.websocket import WebSocket, upgrade
 from tests.e2e.proxy import Proxy
 from tests.testkit.wire import create, named, post
 
@@ -27,67 +27,55 @@ async def held(upstream: ScriptedUpstream) -> AsyncIterator[ScriptedUpstream]:
     upstream.release()
 
 
-async def test_lanes_over_http_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: ScriptedUpstream
+@pytest.mark.parametrize("transport", ["http", "websocket"])
+async def test_lanes_are_counted_to_the_byte_and_the_65th_is_refused(
+    proxy: Proxy, held: ScriptedUpstream, transport: str
 ) -> None:
+    asked: list[WireClient | WebSocket] = []
+
+    async def ask(number: int) -> WireClient | WebSocket:
+        thread = f"thread-{number}"
+        if transport == "http":
+            asked.append(await _post(proxy, thread))
+        else:
+            asked.append(socket := await proxy.websocket())
+            await socket.send(create(thread))
+        return asked[-1]
+
     with trio.fail_after(SECONDS):
-        clients = [await _post(proxy, f"thread-{number}") for number in range(32)]
-        await held.wait_sent(32)
-        assert await _lane_bytes(proxy) == 32 * LANE_BYTES == 1024
-        clients += [await _post(proxy, f"thread-{number}") for number in range(32, 64)]
-        await held.wait_sent(64)
-        assert await _lane_bytes(proxy) == 64 * LANE_BYTES == 2048
-
-        refused = await (await _post(proxy, "thread-64")).answer()
-        _assert_busy(refused, "lanes_at_capacity")
-        assert "all 64 lanes" in refused.json["error"]["message"]
-        assert await _lane_bytes(proxy) == 2048
-        assert len(held.sent) == 64
-
-        held.release()
-        for client in clients:
-            assert b"response.completed" in (await client.answer()).body
-        status = await proxy.until_idle()
-    assert status["lanes"]["peak_retained_bytes"] == 2048
-    assert status["refusals"] == {"lanes_at_capacity": 1}
-
-
-async def test_lanes_over_websockets_are_counted_to_the_byte_and_the_next_one_is_refused(
-    proxy: Proxy, held: ScriptedUpstream
-) -> None:
-    with trio.fail_after(SECONDS):
-        sockets: list[WebSocket] = []
-        for number in range(65):
-            sockets.append(await proxy.websocket())
-            if number < 64:
-                await sockets[-1].send(create(f"thread-{number}"))
+        for number in range(64):
+            await ask(number)
             if number in (31, 63):
                 await held.wait_sent(number + 1)
                 assert await _lane_bytes(proxy) == (number + 1) * LANE_BYTES
-        await sockets[-1].send(create("thread-64"))
-        refused = await sockets[-1].event()
-        assert (refused["type"], refused["status"]) == ("error", 503)
-        assert refused["error"]["code"] == "server_busy"
-        assert refused["headers"] == {
-            "retry-after": "2",
-            "x-turnlane-refusal": "lanes_at_capacity",
-        }
-        assert await _lane_bytes(proxy) == 2048
-        assert len(held.sent) == 64
+        match await ask(64):
+            case WebSocket() as socket:
+                frame = await socket.event()
+                headers = {"retry-after": "2", "x-turnlane-refusal": "lanes_at_capacity"}
+                assert (frame["type"], frame["status"], frame["headers"]) == ("error", 503, headers)
+                error = frame["error"]
+            case client:
+                answer = await client.answer()
+                assert answer.status == 503
+                assert answer.headers["x-turnlane-refusal"] == "lanes_at_capacity"
+                assert answer.headers["retry-after"] == "2"
+                error = answer.json["error"]
+        assert (error["code"], error["retryable"]) == ("server_busy", True)
+        assert "all 64 lanes" in error["message"]
+        assert (await _lane_bytes(proxy), len(held.sent)) == (2048, 64)
 
         held.release()
-        for socket in sockets[:64]:
-            await socket.until("response.completed")
-        await proxy.until(lambda status: status["lanes"]["active"] == 0)
-        held.script = at_once
-        await sockets[-1].send(create("thread-64"))
-        await sockets[-1].until("response.completed")
-        for socket in sockets:
-            await socket.client.hang_up()
-        await proxy.until_idle()
-
-
-"""The limits that are counted up to one by one, as they are without a configuration."""
+        for each in asked[:64]:
+            if isinstance(each, WebSocket):
+                await each.until("response.completed")
+                await each.client.hang_up()
+            else:
+                assert b"response.completed" in (await each.answer()).body
+        if isinstance(asked[-1], WebSocket):
+            await asked[-1].client.hang_up()
+        status = await proxy.until_idle()
+    assert status["lanes"]["peak_retained_bytes"] == 2048
+    assert status["refusals"] == {"lanes_at_capacity": 1}
 
 
 async def test_websockets_beyond_the_limit_are_refused_before_they_open(proxy: Proxy) -> None:
@@ -103,25 +91,6 @@ async def test_websockets_beyond_the_limit_are_refused_before_they_open(proxy: P
         await sockets[0].client.hang_up()
         await proxy.until(lambda status: status["websockets"]["active"] == limit - 1)
         sockets[0] = await proxy.websocket()
-
-
-async def test_a_lane_is_one_over_http_and_websocket(proxy: Proxy, held: ScriptedUpstream) -> None:
-    with trio.fail_after(SECONDS):
-        await _post(proxy, "thread")
-        await held.wait_sent(1)
-        socket = await proxy.websocket()
-        await socket.send(create("thread"))
-        refused = await socket.event()
-        spelled = await proxy.websocket(
-            {**HANDSHAKE, "session_id": "thread", "thread-id": "thread"}
-        )
-        await spelled.send(create())
-        again = await spelled.event()
-
-        assert refused["headers"]["x-turnlane-refusal"] == "lane_busy"
-        assert again["headers"]["x-turnlane-refusal"] == "lane_busy"
-        assert await _lane_bytes(proxy) == LANE_BYTES
-        assert len(held.sent) == 1
 
 
 async def test_a_client_that_comes_back_at_once_gets_its_lane(
@@ -150,10 +119,3 @@ async def _post(proxy: Proxy, thread: str) -> WireClient:
 async def _lane_bytes(proxy: Proxy) -> int:
     count: int = (await proxy.status())["lanes"]["retained_bytes"]
     return count
-
-
-def _assert_busy(answer: WireAnswer, reason: str) -> None:
-    assert (answer.status, answer.code) == (503, "server_busy")
-    assert answer.headers["x-turnlane-refusal"] == reason
-    assert answer.headers["retry-after"] == "2"
-    assert answer.json["error"]["retryable"] is True

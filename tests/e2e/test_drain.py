@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from harness.wire.client import CutError, WireClient
-from harness.wire.upstream import ScriptedUpstream, at_once, on_go
+from harness.wire.upstream import ScriptedUpstream, on_go
 from harness.wire.websocket import Closed, WebSocket, upgrade
 from tests.e2e.process import Child, open_child
 from tests.e2e.proxy import Proxy, open_proxy
@@ -173,27 +173,6 @@ async def test_the_limit_of_open_files_is_raised(upstream: ScriptedUpstream) -> 
             assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= before[0]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@pytest.mark.load
-async def test_a_process_that_is_ended_and_started_again_keeps_no_client_waiting(
-    upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    port = 0
-    upstream.script = at_once
-    with trio.fail_after(60):
-        for _ in range(10):
-            async with open_child(tmp_path / "home", upstream.url, port=port) as child:
-                port = child.port
-                sockets = [await child.proxy.websocket() for _ in range(20)]
-                for socket in sockets:
-                    await socket.send(create())
-                    await socket.until("response.completed")
-                child.signal()
-                for socket in sockets:
-                    assert await socket.event() == Closed(1001)
-                await _hang_up(*(socket.client for socket in sockets))
-                assert await child.wait() == 0
 
 
 async def _hang_up(*clients: WireClient) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -129,91 +128,6 @@ async def test_the_files_of_a_killed_process_do_not_look_like_a_running_one(
     assert found["lock"]["level"] == "good"
     serve_again = f"turnlane serve --port {child.port}, or turnlane codex off"
     assert found["Codex"]["mend"] == serve_again
-
-
-async def test_a_lock_file_that_names_a_living_process_is_not_believed(home: Path) -> None:
-    await trio.Path(home).mkdir()
-    await trio.Path(home / "lock").write_text(f"{os.getpid()}\n")
-    code, seen = await status(home)
-
-    assert (code, seen["held_by"]) == (1, None)
-
-
-async def test_one_without_its_lock_file_is_seen_all_the_same(
-    upstream: ScriptedUpstream, home: Path
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with open_child(home, upstream.url):
-            (home / "lock").unlink()
-            code, _ = await status(home)
-
-    assert code == 0
-
-
-async def test_one_that_hangs_is_named_and_does_not_serve(
-    upstream: ScriptedUpstream, home: Path
-) -> None:
-    with trio.fail_after(SECONDS):
-        async with used(home, upstream) as child:
-            child.signal(signal.SIGSTOP)
-            code, seen = await status(home)
-            child.signal(signal.SIGCONT)
-            again, _ = await status(home)
-
-    pid = str(child.process.pid)
-    assert (code, again, seen["held_by"]) == (1, 0, pid)
-    assert seen["hour"]["turns"] == 1
-
-
-async def test_another_program_on_the_port_is_not_taken_for_turnlane(
-    upstream: ScriptedUpstream, home: Path, tmp_path: Path
-) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(f"[server]\nport = {upstream.port}\n")
-    with trio.fail_after(SECONDS):
-        port = (await findings(home, upstream, "--config", str(config)))["port"]
-        code, _ = await status(home)
-
-    assert (code, port["level"]) == (1, "wrong")
-    assert f"{upstream.port} is taken by another program, pid {os.getpid()}" in port["said"]
-
-
-async def test_a_turnlane_with_another_home_is_one(
-    upstream: ScriptedUpstream, home: Path, tmp_path: Path
-) -> None:
-    config = tmp_path / "config.toml"
-    with trio.fail_after(SECONDS):
-        async with open_child(tmp_path / "other", upstream.url) as other:
-            config.write_text(f"[server]\nport = {other.port}\n")
-            found = await findings(home, upstream, "--config", str(config))
-            code, _ = await status(home)
-
-    assert code == 1
-    assert "a turnlane with another home" in found["port"]["said"]
-    assert str(other.process.pid) in found["others"]["said"]
-
-
-async def test_one_that_ends_does_not_serve(upstream: ScriptedUpstream, home: Path) -> None:
-    async def held(sent: Any) -> None:
-        await sent.created()
-        await sent.go.wait()
-        await sent.completed()
-
-    upstream.script = held
-    with trio.fail_after(SECONDS):
-        async with open_child(home, upstream.url) as child:
-            client = await child.proxy.connect()
-            await client.send(post(named("t1")))
-            await upstream.wait_sent(1)
-            child.signal()
-            code, seen = await status(home)
-            while seen["process"] is not None and seen["process"]["state"] == "ready":
-                code, seen = await status(home)
-            upstream.release()
-            await child.wait()
-
-    assert (code, seen["serving"]) == (1, False)
-    assert "new turns are refused" in seen["problem"]
 
 
 # Looking changes nothing.

@@ -151,13 +151,6 @@ def test_where_there_is_nothing_to_read_nothing_is_made(tmp_path: Path, untouche
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_that_was_never_made_is_empty(tmp_path: Path) -> None:
-    with open_database(tmp_path):
-        pass
-
-    assert words(tmp_path) == []
-
-
 # The writer.
 
 
@@ -201,17 +194,6 @@ async def test_between_two_writes_there_is_a_gap_unless_a_caller_waits(
 
     assert part.taken_at[1] - part.settled_at[0] == pytest.approx(GAP_SECONDS)
     assert part.taken_at[2] - part.settled_at[1] == 0
-
-
-async def test_with_nothing_to_write_the_writer_sleeps(
-    database: Database, autojump_clock: MockClock
-) -> None:
-    part = Words()
-    database.add(part)
-    async with writing(database):
-        await trio.sleep(3600)
-
-    assert part.settled == []
 
 
 async def test_one_part_that_cannot_be_written_does_not_keep_the_others_back(

@@ -90,11 +90,6 @@ def test_a_holder_is_named_and_what_is_left_of_one_is_not(home: Path) -> None:
     assert holder(home) is None
 
 
-def test_two_homes_are_held_side_by_side(tmp_path: Path) -> None:
-    with locked(tmp_path / "a") as one, locked(tmp_path / "b") as other:
-        assert one != other
-
-
 @pytest.mark.parametrize("left", [b"", b"1234567890 and more\n", b"\xff\xfe"])
 def test_a_lock_ends_with_its_holder_whatever_the_file_says(left: bytes, home: Path) -> None:
     home.mkdir(parents=True)

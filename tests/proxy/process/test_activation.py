@@ -101,8 +101,7 @@ def test_the_manager_is_told_on_its_socket(tmp_path: Path) -> None:
 def test_a_manager_may_have_an_abstract_name() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("")
-        name = manager.getsockname()
-        Launch(notify=f"@{name[1:].decode()}").tell("READY=1")
+        Launch(notify=f"@{manager.getsockname()[1:].decode()}").tell("READY=1")
 
         assert manager.recv(100) == b"READY=1"
 

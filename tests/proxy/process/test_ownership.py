@@ -61,8 +61,11 @@ async def test_the_next_process_gets_the_same_listener_and_the_lock(
         nursery.start_soon(hand_over, first, said)
         await wait_all_tasks_blocked()
         address = first.listening.getsockname()
+        left = config.home / "draining-1"
+        left.write_text('{"pid":1,"since":1.0}')  # by a process that was killed
         with trio.fail_after(SECONDS):
             async with open_ownership(config, TAKING_OVER) as second:
+                assert not left.exists()
                 assert second.listening.getsockname() == address
                 assert second.config.server.port == address[1]
                 assert first.listening.fileno() == -1
@@ -198,14 +201,21 @@ async def test_a_refused_start_says_why(
         nursery.cancel_scope.cancel()
 
 
-async def test_a_holder_that_does_not_answer_keeps_the_home(
-    config: Config, autojump_clock: MockClock, snapshot: Snapshot
+@pytest.mark.parametrize(
+    ("launch", "seconds"), [(Launch(), 2), (TAKING_OVER, 15)], ids=["start", "take-over"]
+)
+async def test_a_holder_that_does_not_answer_is_waited_for_and_keeps_the_home(
+    config: Config,
+    autojump_clock: MockClock,
+    snapshot: Snapshot,
+    launch: Launch,
+    seconds: float,
 ) -> None:
     with locked(config.home), pytest.raises(HomeTaken) as raised:
-        async with open_ownership(config, Launch()):
+        async with open_ownership(config, launch):
             pytest.fail("two own one home")
 
-    assert 2 <= trio.current_time() < 3
+    assert seconds <= trio.current_time() < seconds + 1
     snapshot("errors", raised.value, home=config.home, pid=os.getpid())
 
 
@@ -218,31 +228,18 @@ async def hold(
         await trio.sleep(seconds)
 
 
-async def test_a_start_waits_for_a_command_that_has_the_home(
-    config: Config, autojump_clock: MockClock, nursery: trio.Nursery
+@pytest.mark.parametrize(("launch", "seconds"), [(Launch(), 1), (TAKING_OVER, 9)])
+async def test_a_start_waits_until_the_holder_gives_the_home_up(
+    config: Config,
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    launch: Launch,
+    seconds: float,
 ) -> None:
-    await nursery.start(hold, config.home, 1)
-    async with open_ownership(config, Launch()):
-        assert 1 <= trio.current_time() < 2
-
-
-async def test_a_take_over_waits_for_a_holder_that_does_not_answer(
-    config: Config, autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
-    await nursery.start(hold, config.home, 9)
-    async with open_ownership(config, TAKING_OVER) as ownership:
-        assert 9 <= trio.current_time() < 10
+    await nursery.start(hold, config.home, seconds)
+    async with open_ownership(config, launch) as ownership:
+        assert seconds <= trio.current_time() < seconds + 1
         assert ownership.listening.getsockname()[1] != 0
-
-
-async def test_a_take_over_waits_for_a_limited_time(
-    config: Config, autojump_clock: MockClock
-) -> None:
-    with locked(config.home), pytest.raises(HomeTaken):
-        async with open_ownership(config, TAKING_OVER):
-            pytest.fail("two own one home")
-
-    assert 15 <= trio.current_time() < 16
 
 
 async def test_a_service_managers_listener_decides_the_address(config: Config) -> None:
@@ -294,15 +291,10 @@ async def test_a_socket_that_was_passed_is_closed_with_its_peer_unless_it_is_tak
         assert passed.fileno() == -1
 
 
-async def test_a_peer_that_says_nothing_is_given_up(autojump_clock: MockClock) -> None:
-    ours, theirs = trio.socket.socketpair(socket.AF_UNIX)
-    with Peer(ours) as one, Peer(theirs):
-        assert await one.hear() is None
-
-
-async def test_a_peer_that_is_gone_can_be_spoken_to() -> None:
+async def test_a_peer_that_says_nothing_or_is_gone_is_given_up(autojump_clock: MockClock) -> None:
     ours, theirs = trio.socket.socketpair(socket.AF_UNIX)
     with Peer(ours) as one:
+        assert await one.hear() is None
         theirs.close()
         await one.say(Word.READY)
         assert await one.hear() is None

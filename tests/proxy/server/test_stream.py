@@ -40,20 +40,6 @@ def test_a_frame_of_any_size_is_read_as_one_message(size: int) -> None:
     assert read_by_a_client(text_frames([message])) == [message]
 
 
-@pytest.mark.parametrize(
-    ("size", "head"),
-    [
-        (0, b"\x81\x00"),
-        (125, b"\x81\x7d"),
-        (126, b"\x81\x7e\x00\x7e"),
-        (65535, b"\x81\x7e\xff\xff"),
-        (65536, b"\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00"),
-    ],
-)
-def test_a_length_is_written_in_the_fewest_bytes(size: int, head: bytes) -> None:
-    assert text_frames([b"x" * size]) == head + b"x" * size
-
-
 @given(st.lists(st.text(max_size=140).map(str.encode), max_size=5))
 def test_messages_that_go_together_are_read_one_by_one(messages: Sequence[bytes]) -> None:
     assert read_by_a_client(text_frames(messages)) == messages

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from proxy.errors import ClientStalled
 from proxy.responses.sse import Batch
 from proxy.turn.ended import Broken, Delivered, Head
-from proxy.turn.outbox import Outbox, Taken, WakeOne
+from proxy.turn.outbox import Outbox, Taken
 
 LIMIT = 10
 STALL_SECONDS = 30.0
@@ -58,23 +58,16 @@ def outbox() -> Outbox:
 # Taking.
 
 
-async def test_what_came_together_is_taken_together_and_in_order(outbox: Outbox) -> None:
-    a, b, c = event(1, "a"), event(2, "b"), event(3, "c")
+async def test_what_came_together_is_taken_together_in_order_and_only_the_end_twice(
+    outbox: Outbox,
+) -> None:
+    batches = [event(1, "a"), event(2, "b"), event(3, "c")]
     outbox.begin(HEAD)
-    await outbox.put(a)
-    await outbox.put(b)
-    await outbox.put(c)
+    for batch in batches:
+        await outbox.put(batch)
     outbox.end(DONE)
 
-    assert await outbox.take() == Taken(head=HEAD, batches=[a, b, c], ended=DONE)
-
-
-async def test_nothing_is_taken_twice_but_the_end(outbox: Outbox) -> None:
-    outbox.begin(HEAD)
-    await outbox.put(event(1))
-    outbox.end(DONE)
-    await outbox.take()
-
+    assert await outbox.take() == Taken(head=HEAD, batches=batches, ended=DONE)
     assert await outbox.take() == Taken(head=None, batches=[], ended=DONE)
 
 
@@ -145,26 +138,6 @@ async def test_what_is_being_written_takes_the_room_of_what_comes(
     assert not beyond.waits
 
 
-async def test_an_outbox_without_room_goes_step_by_step(nursery: trio.Nursery) -> None:
-    outbox = Outbox(0, STALL_SECONDS)
-    putting = await watch(nursery, lambda: outbox.put(event(1)))
-    assert putting.waits
-    await outbox.take()
-    await watch(nursery, outbox.take)
-
-    assert not putting.waits
-    outbox.end(DONE)
-
-
-async def test_a_writer_that_takes_nothing_for_long_is_stalled(
-    outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    putting = await watch(nursery, lambda: outbox.put(event(11)))
-    await trio.sleep(100)
-
-    assert putting.stalled_at == STALL_SECONDS
-
-
 async def test_a_writer_that_takes_something_has_its_time_again(
     outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -186,22 +159,12 @@ async def test_events_of_our_own_have_room_at_any_time(outbox: Outbox) -> None:
     ]
 
 
-async def test_events_of_our_own_count_against_the_room_of_others(
-    outbox: Outbox, nursery: trio.Nursery
-) -> None:
-    outbox.inject(b"x" * 10)
-    putting = await watch(nursery, lambda: outbox.put(event(1)))
-
-    assert putting.waits
-
-
 async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
     outbox: Outbox,
 ) -> None:
     await outbox.put(event(1))
-    outbox.inject(b"x")
-    outbox.inject(b"x")
-    outbox.inject(b"x")
+    for _ in range(3):
+        outbox.inject(b"x")
     assert outbox.injected == 3
     await outbox.take()
     assert outbox.injected == 0
@@ -214,37 +177,30 @@ async def test_events_of_our_own_are_counted_until_they_are_taken_or_dropped(
 # The last byte.
 
 
-async def test_the_last_byte_is_waited_for(
-    outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
+@pytest.mark.parametrize(("taken_at", "returned", "stalled"), [(29, 29, None), (99, None, 30)])
+async def test_the_last_byte_is_waited_for_but_not_for_ever(
+    outbox: Outbox,
+    nursery: trio.Nursery,
+    autojump_clock: MockClock,
+    taken_at: float,
+    returned: float | None,
+    stalled: float | None,
 ) -> None:
     await outbox.put(event(1))
     waiting = await watch(nursery, outbox.wait_taken)
     assert waiting.waits
-    await trio.sleep(29)
+    await trio.sleep(taken_at)
     await outbox.take()
     await wait_all_tasks_blocked()
 
-    assert waiting.returned_at == 29
-
-
-async def test_the_last_byte_is_not_waited_for_for_ever(
-    outbox: Outbox, nursery: trio.Nursery, autojump_clock: MockClock
-) -> None:
-    await outbox.put(event(1))
-    waiting = await watch(nursery, outbox.wait_taken)
-    await trio.sleep(100)
-
-    assert waiting.stalled_at == STALL_SECONDS
+    assert (waiting.returned_at, waiting.stalled_at) == (returned, stalled)
 
 
 async def test_a_head_alone_has_no_byte_to_wait_for(outbox: Outbox, nursery: trio.Nursery) -> None:
     outbox.begin(HEAD)
-    taking = await watch(nursery, outbox.take)
     waiting = await watch(nursery, outbox.wait_taken)
 
     assert not waiting.waits
-    assert taking.waits
-    outbox.end(DONE)
 
 
 # The end.
@@ -339,55 +295,3 @@ async def test_after_the_end_a_writer_is_not_stalled(
     outbox.end(DONE)
 
     assert outbox.stalled_seconds() == 0
-
-
-# Waking one task.
-
-
-async def test_a_task_waits_until_it_is_woken_once(nursery: trio.Nursery) -> None:
-    one, woken = WakeOne(), 0
-
-    async def wait_twice() -> None:
-        nonlocal woken
-        for _ in range(2):
-            await one.wait()
-            woken += 1
-
-    one.wake()  # no task waits
-    nursery.start_soon(wait_twice)
-    await wait_all_tasks_blocked()
-    assert woken == 0
-    one.wake()
-    one.wake()
-    await wait_all_tasks_blocked()
-    assert woken == 1
-    one.wake()
-    await wait_all_tasks_blocked()
-    assert woken == 2
-
-
-async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_place(
-    nursery: trio.Nursery,
-) -> None:
-    one = WakeOne()
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await one.wait()
-    one.wake()
-    nursery.start_soon(one.wait)
-    await wait_all_tasks_blocked()
-    one.wake()
-
-
-async def test_an_outbox_shows_what_waits_and_how_it_ended(outbox: Outbox) -> None:
-    await outbox.put(event(3))
-    await outbox.take()
-    await outbox.put(event(4))
-    running = repr(outbox)
-    outbox.discard()
-    discarded = repr(outbox)
-    outbox.end(DONE)
-
-    assert running == "<Outbox running, 4 bytes waiting, 3 being written>"
-    assert discarded == "<Outbox discarded, 0 bytes waiting, 0 being written>"
-    assert repr(outbox).startswith("<Outbox Delivered, ")

@@ -118,14 +118,6 @@ def test_an_answer_to_head_has_no_body() -> None:
     assert found.framing.done
 
 
-def test_an_answer_to_half_a_request_is_the_last_one_of_its_connection() -> None:
-    head = b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n"
-    found = response_head(head, "POST", whole=False)
-
-    assert found is not None
-    assert not found.reusable
-
-
 @pytest.mark.parametrize(
     "head",
     [

@@ -1,6 +1,5 @@
 """Where a body ends: the same bytes come out of any chunking, and what is broken is noticed."""
 
-import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,20 +32,6 @@ def test_chunks_cut_anywhere_come_out_as_the_body(made: tuple[bytes, bytes], at:
 
     assert read(framing, pieces(written, at)) == body
     assert (framing.done, framing.excess) == (True, False)
-
-
-@given(chunked_bodies(), cuts)
-def test_chunks_are_read_as_h11_reads_them(made: tuple[bytes, bytes], at: set[int]) -> None:
-    written = made[1]
-    client = h11.Connection(h11.CLIENT)
-    client.send(h11.Request(method="GET", target="/", headers=[("host", "x")]))
-    client.send(h11.EndOfMessage())
-    client.receive_data(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + written)
-    theirs = b""
-    while not isinstance(event := client.next_event(), h11.EndOfMessage):
-        theirs += bytes(event.data) if isinstance(event, h11.Data) else b""
-
-    assert read(Chunked(), pieces(written, at)) == theirs
 
 
 @given(chunked_bodies(), cuts, st.integers(min_value=1, max_value=12))
@@ -127,13 +112,6 @@ def test_many_chunks_after_the_end_are_not_part_of_the_body() -> None:
 
     assert framing.feed(b"2\r\nab\r\n0\r\n\r\n" + b"2\r\ncd\r\n" * 1000) == b"ab"
     assert (framing.done, framing.excess) == (True, True)
-
-
-def test_what_comes_before_chunks_that_cannot_be_read_is_still_good() -> None:
-    framing = Chunked()
-
-    assert framing.feed(b"2\r\nab\r\n2\r\ncd\r\nxyz\r\n") == b"abcd"
-    assert framing.error is not None
 
 
 @given(st.binary(max_size=60), cuts, st.binary(max_size=3))

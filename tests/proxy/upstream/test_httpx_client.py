@@ -89,34 +89,17 @@ async def test_a_send_without_a_reply_is_a_failure_of_its_kind(
     await upstream.aclose()
 
 
-async def test_sends_that_follow_each_other_share_a_client_and_others_do_not(
-    autojump_clock: MockClock,
-) -> None:
-    clients = Clients(good)
-    upstream = ProxiedUpstream(clients.make)
-    await send(upstream, request())
-    await send(upstream, request())
-    assert len(clients.made) == 1
-    async with upstream.open(request()), upstream.open(request()):
-        assert len(clients.made) == 2
-    await upstream.aclose()
-
-    assert clients.open == 0
-
-
-async def test_a_client_that_is_idle_for_long_is_closed_at_the_next_send(
+async def test_a_client_is_shared_by_sends_that_follow_each_other_until_it_was_idle_for_long(
     autojump_clock: MockClock,
 ) -> None:
     clients = Clients(good)
     upstream = ProxiedUpstream(clients.make)
     async with upstream.open(request()), upstream.open(request()):
         assert clients.open == 2
-    await trio.sleep(50)
-    await send(upstream, request())
-    assert clients.open == 2
-    await trio.sleep(50)
-    await send(upstream, request())
-    assert (len(clients.made), clients.open) == (2, 1)
+    for still_open in (2, 1):
+        await trio.sleep(50)
+        await send(upstream, request())
+        assert (len(clients.made), clients.open) == (2, still_open)
     await upstream.aclose()
 
     assert clients.open == 0

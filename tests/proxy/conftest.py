@@ -1,4 +1,4 @@
-"""Fixtures of ingress: benches on the virtual clock, both transports, and a ring of keys."""
+"""Fixtures that several packages use: benches on the virtual clock, transports, a ring of keys."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
