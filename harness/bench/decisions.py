@@ -16,8 +16,8 @@ from lifecycle import Ask, Granted, LaneId, Ledger, Limits, PrincipalId, RootId,
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import MOST_BINDINGS, ThreadName
 from proxy.accounts.claim import AccountRequest
+from proxy.accounts.credentials.api_key import NoCredential
 from proxy.accounts.credentials.refresh import CredentialFailure
-from proxy.accounts.opening import NoCredential
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.route import RoutingSettings
 from proxy.accounts.spec import AccountSpec
@@ -141,7 +141,7 @@ def _pool(accounts: int) -> AccountPool:
     for number in range(accounts):
         account = Account(AccountId(f"a{number}"), AccountSpec(key="env:UNUSED"), none)
         windows = (_window("primary", number % 50), _window("secondary", 5))
-        account.state.learn(QuotaUsage(windows=windows), WALL)
+        account.health.learn(QuotaUsage(windows=windows), WALL)
         made.append(account)
     pool = AccountPool(made, RoutingSettings(), lambda: WALL)
     for number in range(MOST_BINDINGS):

@@ -1,21 +1,21 @@
-"""An account: one credential and what is known of it."""
+"""Account: one credential and what is known about it."""
 
 from typing import Final, Protocol
 
 from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.health import AccountHealth
 from proxy.accounts.spec import AccountSpec
-from proxy.accounts.tally import Tally
+from proxy.accounts.statistics import AccountStatistics, Tally
 from proxy.accounts.verdict import Kind, Verdict
-from proxy.accounts.view import ANY, AccountId, AccountView, Family
+from proxy.accounts.view import ANY, AccountId, AccountView, Family, Standing
 from proxy.headers import HeaderList
 
 REFUSED: Final = "credential refused by the provider"
 
 
 class Credential(Protocol):
-    """What authorizes a request. `fingerprint` stays while a token is only refreshed; `version`
-    changes with each token. Neither tells a secret."""
+    """What authorizes a request. A refreshed token changes the `version` and keeps the
+    `fingerprint`; another login or key changes both. Neither reveals a secret."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -29,64 +29,98 @@ class Credential(Protocol):
 
 
 class Account:
+    """A credential with its health, its statistics and the attempts that are under way on it."""
+
     def __init__(
         self,
         account: AccountId,
         spec: AccountSpec,
         credential: Credential,
-        state: AccountHealth | None = None,
+        health: AccountHealth | None = None,
     ) -> None:
         self.id = account
         self.spec = spec
         self.credential = credential
-        self.state = state if state is not None else AccountHealth()
+        self.health = health if health is not None else AccountHealth()
         self.tally = Tally()
         self.in_flight = 0
         self.base_url = spec.url
         self._refused: str | None = None
         """The version of the credential that was refused last."""
         self._problem: str | None = None
-        """What its credential failed by last."""
-        self.state.adopt(credential.fingerprint)
+        """What was wrong with the credential when it failed last."""
+        self.health.adopt(credential.fingerprint)
+
+    def __repr__(self) -> str:
+        return f"<Account {self.id} {self.spec.kind}, {self.in_flight} attempts>"
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
-        """What an attempt that began then has shown."""
+        """Note what an attempt that began at `began` has shown."""
         if verdict.kind is Kind.UNAUTHORIZED:
             self._refused = self.credential.version
-            if not self.state.invalid:
+            if not self.health.invalid:
                 self._problem = REFUSED
         elif verdict.kind is Kind.SERVED:
             self._problem = None
-        self.state.note(verdict, family, began, now)
+        self.health.note(verdict, family, began, now)
 
     def failed(self, failure: CredentialFailure, now: float) -> None:
-        """Its credential cannot be had, for good or for a while."""
+        """Note that the credential cannot be had, for good or for a while."""
         if failure.final:
             self.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, now, now)
         else:
-            self.state.delay(failure.retry_seconds or 0.0, now)
+            self.health.delay(failure.retry_seconds or 0.0, now)
         self._problem = failure.message
 
     def reached(self, began: float) -> None:
-        """What was asked then has been answered."""
-        self.state.reached(began)
-        if not self.state.invalid:
+        """Note an answer to a request from `began` that costs no quota."""
+        self.health.reached(began)
+        if not self.health.invalid:
             self._problem = None
 
     def renewed(self) -> None:
-        """Its credential is another than the one refused, or was found good."""
-        self.state.renewed()
+        """Note that the credential is not the refused one any more, or was found to be good."""
+        self.health.renewed()
         self._problem = None
 
     def problem(self, now: float) -> str | None:
-        """What is wrong with its credential; None while it serves."""
+        """Return what is wrong with the credential; None while it serves."""
         view = self.view()
         held = view.invalid is not None or view.troubled(ANY, now)
         return self._problem if held else None
 
     def view(self) -> AccountView:
-        """A refusal holds for the credential that was refused: its owner may sign in again, while
-        no turn comes here that would notice."""
-        if self.state.invalid and self._refused not in (None, self.credential.version):
+        """Return what routing may know about the account.
+
+        A refusal counts only for the version of the credential that was refused: its owner may
+        have signed in again, and no turn comes to an invalid account that would notice.
+        """
+        if self.health.invalid and self._refused not in (None, self.credential.version):
             self.renewed()
-        return self.state.view(self.id, self.spec.models)
+        return self.health.view(self.id, self.spec.models)
+
+    def statistics(
+        self, bindings: int, same_as: tuple[AccountId, ...], now: float
+    ) -> AccountStatistics:
+        """Return what operators see of the account, to which so many threads are bound."""
+        view = self.view()
+        cooling = {*view.spent, *view.trouble} - {ANY}
+        return AccountStatistics(
+            id=self.id,
+            kind=self.spec.kind,
+            plan=self.health.plan,
+            standing=view.standing(ANY, now),
+            score=view.score(now) if view.seen() else None,
+            windows=tuple(window for window in view.windows if window.live(now)),
+            resets_at=view.spent_until(ANY, now),
+            cooling_models=tuple(
+                sorted(x for x in cooling if view.standing(x, now) is not Standing.READY)
+            ),
+            in_flight=self.in_flight,
+            bindings=bindings,
+            last_hour=self.tally.last_hour(now),
+            url=self.spec.url,
+            models=self.spec.models,
+            problem=self.problem(now),
+            same_as=same_as,
+        )

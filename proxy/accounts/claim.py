@@ -2,9 +2,9 @@
 
 Theory of operation
 -------------------
-A claim hears of its attempt twice. `answering`, at the first event: from then on the account is
-known to serve, while its stream may go on for minutes. `settle`, at the end: everything else. What
-is learnt goes to the account, to the bindings and to the scribe, which are plain objects here.
+An attempt reports to its claim twice. `answering`, at the first event: from then on the account is
+known to serve, although its stream may go on for minutes. `settle`, at the end: everything else.
+What is learnt goes to the account, to the bindings and to the store.
 """
 
 import logging
@@ -22,7 +22,7 @@ from proxy.accounts.bindings import (
     ThreadName,
 )
 from proxy.accounts.credentials.refresh import CredentialFailure
-from proxy.accounts.persistence import Scribe
+from proxy.accounts.persistence import AccountStore
 from proxy.accounts.route import Move, Route
 from proxy.accounts.usage import QuotaUsage, usage_in_event, usage_in_headers
 from proxy.accounts.verdict import Kind, Verdict
@@ -42,8 +42,8 @@ _WORTH_A_LINE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRequest:
-    """A turn's request for an account. `parent` is the thread that this one is a child of;
-    `keyed`: there are several principals, so an id of unknown origin may belong to another one."""
+    """A turn's request for an account. `parent` is the thread that this one is a child of. `keyed`:
+    there are several principals, so an id of unknown origin may belong to another one."""
 
     principal: str = ""
     keyed: bool = False
@@ -64,8 +64,8 @@ class AccountRequest:
 class Shown:
     """What an attempt showed of its account.
 
-    `headers` are those of a reply without a first event, for that of the others were reported by
-    `answering`. Tokens are those of the input. `response_id` is one that the client may go on from.
+    `headers` are those of a reply that had no first event; otherwise `answering` has reported them.
+    The tokens are input tokens. `response_id` is a response that the client may continue.
     """
 
     verdict: Verdict
@@ -76,14 +76,14 @@ class Shown:
 
 
 class Claim:
-    """One attempt. `warm`: this account served the thread last, so its prompt cache is there;
+    """One attempt. `warm`: the account served the thread last, so its prompt cache is there.
     `alone`: the pool has no other account."""
 
     def __init__(
         self,
         *,
         bindings: Bindings,
-        scribe: Scribe,
+        store: AccountStore,
         wall: Callable[[], float],
         account: Account,
         route: Route,
@@ -92,7 +92,7 @@ class Claim:
         alone: bool,
     ) -> None:
         self._bindings = bindings
-        self._scribe = scribe
+        self._store = store
         self._wall = wall
         self._asked = asked
         self._warm = warm
@@ -106,17 +106,17 @@ class Claim:
         return f"<Claim {self.account.id} {self.route.move} ({self.route.reason}) {seconds:.1f} s>"
 
     async def headers(self) -> HeaderList | CredentialFailure:
-        """Return the credential that serves, refreshed if need be. A failure is noted, too."""
+        """Return the headers that authorize a request, refreshed if need be. A failure is noted."""
         return self._noted(await self.account.credential.headers(self._wall()))
 
     async def renew(self, used: HeaderList) -> HeaderList | CredentialFailure:
-        """Return another credential than `used`, which the provider has refused."""
+        """Return headers with another token than `used`, which the provider has refused."""
         refused = next((value for name, value in used if name == b"authorization"), b"")
         return self._noted(await self.account.credential.renew(refused, self._wall()))
 
     def _noted(self, found: HeaderList | CredentialFailure) -> HeaderList | CredentialFailure:
         now = self._wall()
-        self.account.state.adopt(self.account.credential.fingerprint)
+        self.account.health.adopt(self.account.credential.fingerprint)
         if isinstance(found, CredentialFailure):
             self.account.failed(found, now)
             cause = " (a local cause)" if found.local else ""
@@ -124,15 +124,15 @@ class Claim:
             self._unbind()
         return found
 
-    # What its attempt shows.
+    # What the attempt shows.
 
     def answering(self, headers: Headers) -> None:
         """Note the first event of a reply with these headers: the account serves."""
         now = self._wall()
         self._learn_headers(headers, now)
-        self.account.state.answering(self._asked.family, self._began)
+        self.account.health.answering(self._asked.family, self._began)
         self.account.tally.turn(now, cold=not self._warm)
-        self._scribe.touch(self.account.id)
+        self._store.changed(self.account.id)
 
     def learn_event(self, data: bytes) -> None:
         """Learn from a `codex.rate_limits` event, which may come at any time of a stream."""
@@ -140,7 +140,7 @@ class Claim:
         self._learn(usage_in_event(data, now), now)
 
     def settle(self, shown: Shown) -> None:
-        """Note how the attempt ended, as far as it says something about the account."""
+        """Note how the attempt ended, as far as that says something about the account."""
         now = self._wall()
         verdict = shown.verdict
         self._learn_headers(shown.headers, now)
@@ -148,7 +148,7 @@ class Claim:
         if shown.cached_tokens or shown.uncached_tokens:
             self.account.tally.tokens(now, shown.cached_tokens, shown.uncached_tokens)
         self._issued(IssuedKind.RESPONSE, shown.response_id)
-        self._scribe.touch(self.account.id)
+        self._store.changed(self.account.id)
         if verdict.kind in _WORTH_A_LINE:
             logger.warning("account %s: %s", self.account.id, _in_words(verdict, now))
         if verdict.kind not in (Kind.SERVED, Kind.NEUTRAL):
@@ -159,7 +159,7 @@ class Claim:
         still be spent."""
         self._learn_headers(headers, self._wall())
         self.account.reached(self._began)
-        self._scribe.touch(self.account.id)
+        self._store.changed(self.account.id)
 
     def _learn_headers(self, headers: Headers, now: float) -> None:
         if headers:
@@ -168,27 +168,29 @@ class Claim:
 
     def _learn(self, usage: QuotaUsage, now: float) -> None:
         if usage.windows or usage.plan is not None or usage.credits is not None:
-            self.account.state.learn(usage, now)
-            self._scribe.touch(self.account.id)
+            self.account.health.learn(usage, now)
+            self._store.changed(self.account.id)
 
     def _issued(self, kind: IssuedKind, value: str | None) -> None:
         self._bindings.note_issuer(kind, value, Issuer(self.account.id, self._asked.principal))
 
     def _unbind(self) -> None:
-        """Drop the binding that this attempt has made: none begins with a failure."""
+        """Drop the binding that this attempt has made: no binding begins with a failure."""
         key, bindings = self._asked.key, self._bindings
         if key is None or self.route.move not in FRESH:
             return
         if bindings.get(key) == self.route.binding:
             bindings.drop(key)
-            self._scribe.touch()
+            self._store.changed()
 
-    # What belongs to the account that gave it.
+    # What only the account that issued it can use.
 
     def may_have(self, kind: IssuedKind, value: str | None) -> bool:
-        """Whether the account may be shown what the client got before. A value of unknown origin
-        is taken to come from the account that the thread is bound to, but only where there is one
-        caller."""
+        """Whether the account may be sent what the client was given before.
+
+        A value of unknown origin is taken to come from the account that the thread is bound to, but
+        only if there is a single principal: with several, it may be another one's.
+        """
         issuer = self._bindings.issuer(kind, value)
         if issuer is None:
             at_home = self.route.move in _AT_HOME or self._alone
@@ -197,7 +199,7 @@ class Claim:
 
     @property
     def last_foreign(self) -> bytes | None:
-        """The mark of the last encrypted input item that the account is known to refuse."""
+        """The mark of the last encrypted input item that the account is known not to read."""
         return self._bindings.foreign(self._asked.key, self.account.id)
 
     def note_foreign(self, last: bytes) -> None:

@@ -1,14 +1,15 @@
-"""AccountHealth, pure: what is known about one account, learnt from every attempt on it.
+"""AccountHealth, pure: what every attempt on an account has shown about it.
 
 Theory of operation
 -------------------
 Three things keep an account from serving: quota (`spent`), trouble that passes by itself
 (`trouble`), and a credential that was refused (`invalid`). Each is a cooldown: it ends at its time,
-or earlier when the account serves again. Only what began after a refusal proves anything about it:
-an old stream that runs to its end says nothing new.
+or earlier when the account serves again. Only a request that began after a refusal proves that it
+is over: an old stream that runs to its end says nothing new. So each method takes `began`, when
+its request began, beside `now`, both in seconds since the epoch.
 
-Every decision of routing looks at every account, and few of them have changed since the last one:
-a view is made once, and again after whatever changes what it shows.
+Every decision of routing looks at every account, and few of them have changed since the last one.
+So the view is cached, and every change of what it shows drops it.
 """
 
 import math
@@ -22,13 +23,14 @@ from proxy.accounts.verdict import LONGEST_HINT_SECONDS, Kind, Verdict
 from proxy.accounts.view import ANY, SPENT_PERCENT, AccountId, AccountView, Cooldown, Family, Window
 
 HICCUPS: Final = 3
-"""Trouble begins at this many 5xx answers or cut streams in a row; a single one says nothing."""
+"""Trouble begins at this many 5xx answers or cut streams in a row; a single one shows nothing."""
 FIRST_RETRY_SECONDS: Final = 5.0
 LONGEST_RETRY_SECONDS: Final = 60.0
-"""Between two probes of an account in trouble: doubled from the first to the last."""
+"""Between two probes of an account in trouble: doubled from the first up to the longest."""
 QUOTA_PROBE_SECONDS: Final = 300.0
-"""Between two probes of an account that is spent, while no other can serve."""
+"""Between two probes of a spent account, which are made only while no other can serve."""
 INVALID_PROBE_SECONDS: Final = 60.0
+"""Between two probes of an account whose credential was refused, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +47,10 @@ class PersistedHealth:
 
 
 class AccountHealth:
-    def __init__(self, lasting: PersistedHealth | None = None) -> None:
-        known = lasting or PersistedHealth()
+    """The health of one account, from what an earlier process `persisted`."""
+
+    def __init__(self, persisted: PersistedHealth | None = None) -> None:
+        known = persisted or PersistedHealth()
         self._windows = {window.name: window for window in known.windows}
         self._spent = {key: replace(each, probing=False) for key, each in known.spent.items()}
         self._trouble: dict[Family, Cooldown] = {}
@@ -61,7 +65,7 @@ class AccountHealth:
         self.fingerprint = known.fingerprint
 
     def view(self, account: AccountId, models: tuple[str, ...] | None) -> AccountView:
-        """Return what routing may know. `account` and `models` never change."""
+        """Return what routing may know. `account` and `models` must be the same in every call."""
         if self._view is None:
             self._view = AccountView(
                 id=account,
@@ -83,7 +87,12 @@ class AccountHealth:
     def pause(self, *, paused: bool) -> None:
         self._paused, self._view = paused, None
 
-    def lasting(self) -> PersistedHealth:
+    def __repr__(self) -> str:
+        return f"<AccountHealth {self._view or self.persisted()}>"
+
+    def persisted(self) -> PersistedHealth:
+        """Return what to keep on disk. Trouble passes too soon to be worth it, and a credential is
+        judged again by the next process."""
         return PersistedHealth(
             windows=tuple(self._windows.values()),
             spent=self._spent.copy(),
@@ -96,7 +105,7 @@ class AccountHealth:
 
     def adopt(self, fingerprint: str) -> None:
         """Take on a credential. A different one begins a new generation, about which nothing is
-        known. One that cannot be read has no fingerprint and may turn out to be the same."""
+        known. One that cannot be read has no fingerprint; it may turn out to be the same."""
         if not fingerprint:
             return
         if self.fingerprint not in ("", fingerprint):
@@ -116,8 +125,8 @@ class AccountHealth:
         self._invalid, self._view = None, None
 
     def reached(self, began: float) -> None:
-        """Note an answer to a request from `began` that costs no quota: older trouble is over and
-        the credential is good, but quota may still be spent."""
+        """Note an answer to a request that costs no quota: trouble from before it is over and the
+        credential is good, but quota may still be spent."""
         over = [key for key, each in self._trouble.items() if began >= each.since]
         for key in over:
             del self._trouble[key]
@@ -127,7 +136,7 @@ class AccountHealth:
         self._accepted(began)
 
     def learn(self, usage: QuotaUsage, now: float) -> None:
-        """Take in reported usage; what it does not mention stays."""
+        """Take in reported usage; what the report does not mention stays."""
         self._view = None
         self.plan = usage.plan or self.plan
         if usage.credits is not None:
@@ -136,6 +145,7 @@ class AccountHealth:
             self._windows[window.name] = window
         full = [window for window in usage.windows if window.used_percent >= SPENT_PERCENT]
         if full and not self.credits:
+            # A refusal that is already known stays: it may say another end than the windows do.
             known = self._spent.get(ANY)
             if known is None or not known.live(now):
                 until = max(window.resets_at for window in full)
@@ -144,7 +154,7 @@ class AccountHealth:
                 )
 
     def refresh(self, usage: QuotaUsage, now: float) -> None:
-        """Take in the provider's usage page: a spent quota that it does not confirm is over."""
+        """Take in the provider's usage page; a spent quota that it does not confirm is over."""
         if usage.windows:
             self._windows, self._view = {}, None
             self._spent.pop(ANY, None)
@@ -158,7 +168,7 @@ class AccountHealth:
         self._set_probing(family, now, probing=False)
 
     def answering(self, family: Family, began: float) -> None:
-        """Note that an attempt from `began` is answered: older trouble and spent quota are over."""
+        """Note that an attempt is being answered: older trouble and spent quota are over."""
         for key in (ANY, family):
             for cooldowns in (self._trouble, self._spent):
                 if key in cooldowns and began >= cooldowns[key].since:
@@ -167,10 +177,12 @@ class AccountHealth:
         self._accepted(began)
 
     def note(self, verdict: Verdict, family: Family, began: float, now: float) -> None:
-        """Note how an attempt that began at `began` ended."""
+        """Note how an attempt ended."""
         match verdict.kind:
             case Kind.SERVED:
                 self.answering(family, began)
+                # Only here, not in `answering`: a stream that is cut every time must still end up
+                # as trouble, and its probes must still become rarer.
                 self._streak = 0
                 self._retries.clear()
             case Kind.NEUTRAL | Kind.DENIED:
@@ -199,16 +211,16 @@ class AccountHealth:
         self._view = None
 
     def _accepted(self, began: float) -> None:
-        """Note that the credential was accepted by a request from `began`."""
+        """Note that a request was accepted with the credential."""
         if self._invalid is not None and began >= self._invalid.since:
             self._invalid, self._view = None, None
 
     def _be_in_trouble(self, family: Family, asked: float | None, began: float, now: float) -> None:
-        """Note trouble. After a first throttling without advice the account may be tried at once:
-        it was one request of many."""
+        """Note trouble. After a first 429 that names no wait (`asked`) the account may be probed
+        at once, since a single request of many was refused."""
         known = self._trouble.get(family)
         if known is not None and began < known.since:
-            return  # it was under way before this was known
+            return  # it began before the trouble was known, so it is part of the same
         retries = self._retries[family] = self._retries.get(family, -1) + 1
         wait = FIRST_RETRY_SECONDS * 2 ** max(0, retries - 1) if retries else 0.0
         wait = min(LONGEST_RETRY_SECONDS, max(wait, asked or 0.0))
@@ -217,6 +229,7 @@ class AccountHealth:
         self._view = None
 
     def _be_spent(self, verdict: Verdict, now: float) -> None:
+        # A hint is believed for no longer than the longest window: quota is back by then.
         lengths = [x.minutes * 60 for x in self._windows.values() if x.minutes and x.live(now)]
         longest = max(lengths, default=LONGEST_HINT_SECONDS)
         until = min(verdict.retry_at or now, now + longest)

@@ -1,5 +1,5 @@
-"""Opening accounts: from what their owner wrote, and what earlier processes learnt, to a pool that
-can serve turns."""
+"""Opening accounts: a pool that can serve turns is made of what their owner wrote down and what
+earlier processes learnt."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from proxy.accounts.account import Account
 from proxy.accounts.bindings import Bindings
-from proxy.accounts.credentials.api_key import ApiKey
+from proxy.accounts.credentials.api_key import ApiKey, NoCredential
 from proxy.accounts.credentials.auth_file import read
 from proxy.accounts.credentials.auth_json import NoLogin
 from proxy.accounts.credentials.chatgpt import ChatGptLogin
@@ -25,51 +25,14 @@ from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.database import Database
 from proxy.errors import ConfigError
-from proxy.headers import HeaderList
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyCredential:
-    """An API key, which cannot be renewed."""
-
-    key: ApiKey
-
-    @property
-    def fingerprint(self) -> str:
-        return self.key.fingerprint
-
-    @property
-    def version(self) -> str:
-        return self.key.fingerprint
-
-    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
-        return self.key.headers()
-
-    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure:
-        return CredentialFailure(final=True, message="the provider refused its key")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoCredential:
-    """The place of a credential that cannot be read, so that other accounts serve meanwhile."""
-
-    failure: CredentialFailure
-    fingerprint: str = ""
-    version: str = ""
-
-    async def headers(self, wall: float) -> HeaderList | CredentialFailure:
-        return self.failure
-
-    async def renew(self, used: bytes, wall: float) -> HeaderList | CredentialFailure:
-        return self.failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
-    """Opens accounts. `environment` is where `env:NAME` is looked up; `known` is what earlier
-    processes learnt."""
+    """Opens accounts. `env:NAME` is looked up in `environment`; `known` is what earlier processes
+    learnt."""
 
     refresher: Refresher
     environment: Mapping[str, str] = field(repr=False)
@@ -79,15 +42,15 @@ class Opener:
     def open(self, account: AccountId, spec: AccountSpec) -> Account:
         """Open an account. One whose login is missing waits for its owner to sign in. Raises
         ValueError for a key that cannot be read."""
-        state = AccountHealth(self.known.get(account))
+        health = AccountHealth(self.known.get(account))
         if spec.key is not None:
             loaded = load_reference(spec.key, self.environment)
             if loaded.note is not None:
                 logger.warning("account %s: %s", account, loaded.note)
             key = _api_key(loaded, spec)
-            return Account(account, spec, KeyCredential(key=key), state)
+            return Account(account, spec, key, health)
         login = ChatGptLogin(_login_path(spec), self.refresher)
-        made = Account(account, spec, login, state)
+        made = Account(account, spec, login, health)
         if (failure := login.failure) is not None:
             self._note(made, failure)
         return made
@@ -98,8 +61,8 @@ class Opener:
             return self.open(account, spec)
         except ValueError as error:
             failure = CredentialFailure(final=True, message=f"not readable: {error}", local=True)
-        state = AccountHealth(self.known.get(account))
-        made = Account(account, spec, NoCredential(failure=failure), state)
+        health = AccountHealth(self.known.get(account))
+        made = Account(account, spec, NoCredential(failure=failure), health)
         self._note(made, failure)
         return made
 
@@ -184,7 +147,7 @@ def open_accounts(
     accounts = _open_each(config.accounts, registry, opener, anyway=anyway)
     pool = AccountPool(accounts, config.routing, time.time, Bindings(remembered.bindings))
     if not reading:
-        pool.scribe.write_to(database)
+        pool.store.write_to(database)
     return ManagedAccounts(pool=pool, registry=registry, opener=opener, configured=config.accounts)
 
 

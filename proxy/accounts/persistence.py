@@ -1,11 +1,11 @@
-"""What is kept of bindings and accounts, so that a restart keeps every cache.
+"""What is kept of bindings and accounts on disk, so that a restart keeps every prompt cache.
 
 Theory of operation
 -------------------
-`Scribe` notes which bindings and accounts have changed, and hands the database their state of the
-moment in which it writes. No turn waits for that, with one exception: the end of a turn that has
-made a binding waits until this is on disk, for `PATIENCE_SECONDS` at most. So a process that is
-killed between two turns has forgotten no binding.
+`AccountStore` notes which bindings and accounts have changed. Their state is taken only when the
+database writes. No turn waits for that, with one exception: the end of a turn that has made a
+binding waits until the binding is on disk, for at most `PATIENCE_SECONDS`. So a process that is
+killed between two turns has lost no binding.
 
 Upgrade: an older turnlane kept all this in a database of its own. While that file exists it holds
 the truth; the process that has the home's lock moves its content and removes it.
@@ -53,20 +53,20 @@ _health: Final = msgspec.json.Decoder(PersistedHealth)
 
 BindingChange = tuple[BindingKey, Binding | None]
 AccountChange = tuple[AccountId, PersistedHealth | None]
-"""What there is now; None for what is to be forgotten."""
+"""What is known now; None for what is to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remembered:
-    """What earlier processes learnt. `bindings` are the ones used last, in the order of their
-    use."""
+    """What earlier processes learnt. `bindings` are the most recently used ones, oldest use
+    first."""
 
     bindings: Sequence[tuple[BindingKey, Binding]]
     accounts: dict[AccountId, PersistedHealth]
 
 
 def remember(home: Path, database: Database, *, reading: bool = False) -> Remembered:
-    """Make the tables if they are missing and return what is in them. Unless it is for `reading`,
+    """Make the tables if they are missing and return what is in them. Unless it is only `reading`,
     the caller holds the home's lock. Raises ConfigError."""
     with naming(database.path):
         database.table("bindings", (*_KEY, *_BINDING), key=f"PRIMARY KEY ({', '.join(_KEY)})")
@@ -88,7 +88,7 @@ def remember(home: Path, database: Database, *, reading: bool = False) -> Rememb
 def statements(
     bindings: Iterable[BindingChange], accounts: Iterable[AccountChange]
 ) -> list[Statement]:
-    """Return what writes some changes; empty if there are none."""
+    """Return the SQL that writes some changes; empty if there are none."""
     bindings, accounts = [*bindings], [*accounts]
     named: list[tuple[str, list[Row]]] = [
         (_DROP_BINDING, [key for key, each in bindings if each is None]),
@@ -102,9 +102,9 @@ def statements(
     return [(sql, rows) for sql, rows in named if rows]
 
 
-class Scribe:
-    """What has changed of bindings and accounts. `known` returns what is to be kept of an account,
-    None if it is to be forgotten."""
+class AccountStore:
+    """Writes changed bindings and accounts through the home's database (`proxy.database.Changes`).
+    `known` returns what is to be kept of an account, None if it is to be forgotten."""
 
     def __init__(
         self, bindings: Bindings, known: Callable[[AccountId], PersistedHealth | None]
@@ -117,15 +117,15 @@ class Scribe:
         self._database: Database | None = None
 
     def __repr__(self) -> str:
-        return f"<Scribe {len(self._dirty)} accounts to write, {self._database}>"
+        return f"<AccountStore {len(self._dirty)} accounts to write, {self._database}>"
 
     def write_to(self, database: Database) -> None:
         """Have a database write the changes from now on."""
         self._database = database
         database.add(self)
 
-    def touch(self, account: AccountId | None = None) -> None:
-        """Have the changed bindings written, and an account if one is named."""
+    def changed(self, account: AccountId | None = None) -> None:
+        """Have the changed bindings written, and an account if one is given."""
         if account is not None:
             self._dirty.add(account)
         if self._database is not None:
@@ -165,7 +165,7 @@ class Scribe:
 
 
 def _remembered(bindings: Iterable[Row], accounts: Iterable[Row]) -> Remembered:
-    """What cannot be read of an account is forgotten."""
+    """Decode the rows; an account that cannot be read is forgotten."""
     health = {}
     for account, text in accounts:
         try:

@@ -1,10 +1,13 @@
-"""The words of routing: what is asked and remembered, the settings, and the answer."""
+"""Routes, pure: the settings of routing, what it is asked, what it answers, and that in words.
+
+Times are in seconds since the epoch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal, Self
 
 from proxy.accounts.view import AccountId, Family, Standing
 
@@ -41,24 +44,33 @@ class Move(StrEnum):
 class MoveReason(StrEnum):
     """Why a turn goes to its account: what keeps its thread there, released it, or chose."""
 
-    BOUND = "bound"
-    PROBE = "probe"
-    ALONE = "alone"
-    TROUBLE = "trouble"
-    RETRY = "retry"
-    QUOTA = "quota"
-    PAUSED = "paused"
-    REMOVED = "removed"
-    PLAN = "plan"
-    CREDENTIAL = "credential"
-    REPLACED = "replaced"
-    IDLE = "idle"
-    HOLD_EXPIRED = "hold_expired"
-    CAPACITY = "capacity"
-    PARENT = "parent"
-    SIBLING = "sibling"
-    ANCHOR = "anchor"
-    STRATEGY = "strategy"
+    words: str
+    """The reason as operators read it."""
+
+    def __new__(cls, value: str, words: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.words = words
+        return member
+
+    BOUND = "bound", "its prompt cache is there"
+    PROBE = "probe", "to find out whether it serves again"
+    ALONE = "alone", "it is the only account"
+    TROUBLE = "trouble", "its account is in trouble"
+    RETRY = "retry", "its account has just failed"
+    QUOTA = "quota", "its account is spent"
+    PAUSED = "paused", "its account is paused"
+    REMOVED = "removed", "its account was removed"
+    PLAN = "plan", "its account does not include this model"
+    CREDENTIAL = "credential", "the credential of its account was refused"
+    REPLACED = "replaced", "its account has another credential now"
+    IDLE = "idle", "it was idle too long to have a cache"
+    HOLD_EXPIRED = "hold_expired", "its account was in trouble for too long"
+    CAPACITY = "capacity", "it has more quota left"
+    PARENT = "parent", "its parent is served there"
+    SIBLING = "sibling", "its sibling is served there"
+    ANCHOR = "anchor", "the response that it continues is there"
+    STRATEGY = "strategy", "chosen by `routing.strategy`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +100,7 @@ class RouteRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteMemory:
     """What is remembered for a request. `parent` and `sibling` are the accounts that served those
-    threads last; `cursor` is where the last new thread was placed."""
+    threads last; `cursor` is where the last new thread started."""
 
     binding: Binding | None = None
     parent: AccountId | None = None
@@ -99,7 +111,8 @@ class RouteMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """`binding` is what to remember from here on; None for a wish that is not bound."""
+    """The account for a turn. `binding` is what to remember from here on; None for a request that
+    is not bound. `probe`: the turn finds out whether the account serves again."""
 
     account: AccountId
     move: Move
@@ -108,13 +121,58 @@ class Route:
     probe: bool = False
 
 
+_STATES: Final = MappingProxyType(
+    {
+        Standing.SPENT: ("is spent", "are spent"),
+        Standing.INVALID: (
+            "has a credential that was refused or cannot be read",
+            "have credentials that were refused or cannot be read",
+        ),
+        Standing.PLAN: ("does not include this model", "do not include this model"),
+        Standing.PAUSED: ("is paused", "are paused"),
+    }
+)
+"""What is said of one account, and of several."""
+_ADVICE: Final = MappingProxyType(
+    {
+        Standing.INVALID: (
+            "`turnlane accounts list` says why, and `turnlane accounts test NAME` tries one again"
+        ),
+        Standing.PLAN: "`turnlane accounts list` shows the models of each",
+        Standing.PAUSED: "`turnlane accounts resume NAME` uses one again",
+    }
+)
+"""There is none for spent accounts: their quota comes back by itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withheld:
-    """Nobody may be sent to. `spent`: there is one that only lacks quota, which comes at
-    `retry_at`. `standings` counts all of them."""
+    """The turn can go to no account. `spent`: at least one only lacks quota, which comes back at
+    `retry_at`. `standings` counts the accounts in each state; none of them can serve."""
 
     spent: bool
     retry_at: float | None
     move: Move | None
     reason: MoveReason
     standings: Mapping[Standing, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def words(self) -> str:
+        """What is the matter with the accounts, as clients and operators read it."""
+        total = sum(self.standings.values())
+        if not total:
+            return "no account is left"
+        if total == 1 or len(self.standings) == 1:
+            (state,) = self.standings
+            one, several = _STATES[state]
+            return f"its account {one}" if total == 1 else f"all {total} of its accounts {several}"
+        parts = [f"{n} {_STATES[x][n > 1]}" for x, n in self._sorted()]
+        return f"of its {total} accounts {', '.join(parts[:-1])} and {parts[-1]}"
+
+    @property
+    def advice(self) -> str:
+        """What an operator can do; empty if waiting is all that helps."""
+        return "; ".join(_ADVICE[state] for state, _ in self._sorted() if state in _ADVICE)
+
+    def _sorted(self) -> list[tuple[Standing, int]]:
+        return [(state, self.standings[state]) for state in _STATES if state in self.standings]

@@ -1,25 +1,26 @@
-"""Routing, pure: which account serves a turn, and why; the one rule, for serving and preview alike.
+"""Routing, pure: which account serves a turn, and why. Serving and preview call the same function.
 
 Theory of operation
 -------------------
 Prompt caches are kept per account, so a thread that is bound to an account stays there until that
 account cannot serve it: spent, paused, gone, not in its plan, its credential refused or replaced,
 or unused for a day. A cooler account is not a reason to move, unless the settings put capacity
-first; and even then a thread moves only from above the threshold to below it, so while usage only
-rises it never comes back to where it was.
+first. Even then a thread moves only from above the threshold to below it, so while usage only
+rises it never returns to an account that it has left.
 
-Trouble that passes by itself ends no binding. While it lasts, the thread makes a detour to one
+Trouble that passes by itself ends no binding. While it lasts, the thread makes a detour to another
 account, remembered so that its cache is used again, and one request at a time tries the way home.
 An account that no thread is bound to is tried by a new thread, or the end of its trouble would
-never be noticed. With nowhere else to go a turn goes to the troubled account: a provider's hiccup
-never becomes an outage of our own. Only what is known to be of no use (spent, refused, paused) is
-withheld.
+never be noticed. With no other account to go to, a turn goes to the troubled one: a provider's
+hiccup must not become an outage of our own. A turn is withheld only if every account is known to
+be of no use (spent, refused, paused, not in its plan).
 
-`route` changes nothing. It returns what is to be remembered; the pool keeps it.
+`route` changes nothing. It returns what is to be remembered, and the pool keeps it.
 """
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property
@@ -34,67 +35,13 @@ from proxy.accounts.route import (
     RouteMemory,
     RouteRequest,
     RoutingSettings,
-    Strategy,
     Withheld,
 )
-from proxy.accounts.strategy import Places
-from proxy.accounts.view import (
-    ANY,
-    UNSEEN_SCORE,
-    AccountId,
-    AccountView,
-    Cooldown,
-    Family,
-    Standing,
-    Window,
-    family_of,
-)
+from proxy.accounts.view import UNSEEN_SCORE, AccountId, AccountView, Standing
 
-__all__ = [
-    "ANY",
-    "UNSEEN_SCORE",
-    "AccountId",
-    "AccountView",
-    "Binding",
-    "Cooldown",
-    "Family",
-    "Move",
-    "MoveReason",
-    "Route",
-    "RouteMemory",
-    "RouteRequest",
-    "RoutingSettings",
-    "Strategy",
-    "Window",
-    "Withheld",
-    "family_of",
-    "route",
-]
-
-
-def route(
-    views: Sequence[AccountView],
-    wish: RouteRequest,
-    memory: RouteMemory,
-    settings: RoutingSettings,
-    now: float,
-    excluded: AbstractSet[AccountId] = frozenset(),
-) -> Route | Withheld:
-    """Return where a request goes at `now` (seconds since the epoch).
-
-    `views` in the order in which they are configured. `excluded` have failed this very turn: they
-    are avoided, and that is all it means.
-    """
-    field_ = _Decision(views, wish, memory, settings, now, excluded)
-    binding = memory.binding
-    if binding is None:
-        return field_.place(Move.NEW, None)
-    released = field_.released(binding)
-    if released is None:
-        return field_.stay(binding)
-    return field_.place(Move.NEW if released is MoveReason.IDLE else Move.REBOUND, released)
-
-
+IN_FLIGHT_POINTS: Final = 5.0
+"""Percentage points of usage that a running turn counts for. Usage is reported only afterwards, so
+without them a burst would all go to the account that was a point cooler when it began."""
 _RELEASES: Final = MappingProxyType(
     {
         Standing.PAUSED: MoveReason.PAUSED,
@@ -103,32 +50,56 @@ _RELEASES: Final = MappingProxyType(
         Standing.SPENT: MoveReason.QUOTA,
     }
 )
+"""The standings that make an account of no use, and so end its bindings."""
+
+
+def route(
+    views: Sequence[AccountView],
+    request: RouteRequest,
+    memory: RouteMemory,
+    settings: RoutingSettings,
+    now: float,
+    excluded: AbstractSet[AccountId] = frozenset(),
+) -> Route | Withheld:
+    """Return where a request goes at `now`, in seconds since the epoch.
+
+    `views` are in the order of the configuration. Accounts that are `excluded` have failed in this
+    very turn: others are preferred, but a turn is not withheld because of them.
+    """
+    decision = _Decision(views, request, memory, settings, now, excluded)
+    binding = memory.binding
+    if binding is None:
+        return decision.start(Move.NEW, None)
+    released = decision.released(binding)
+    if released is None:
+        return decision.stay(binding)
+    return decision.start(Move.NEW if released is MoveReason.IDLE else Move.REBOUND, released)
 
 
 class _Decision:
-    """One decision: everything that it is made of, and the steps of making it."""
+    """One decision: its inputs, and the steps that lead to it."""
 
     def __init__(
         self,
         views: Sequence[AccountView],
-        wish: RouteRequest,
+        request: RouteRequest,
         memory: RouteMemory,
         settings: RoutingSettings,
         now: float,
         excluded: AbstractSet[AccountId],
     ) -> None:
         self._views = {view.id: view for view in views}
-        self._wish = wish
+        self._request = request
         self._memory = memory
         self._settings = settings
         self._now = now
         self._excluded = excluded
-        self._places = Places(self._views, memory, settings, now)
+
+    # A healthy bound thread needs neither of these two, so they are computed on demand.
 
     @cached_property
     def _standing(self) -> dict[AccountId, Standing]:
-        """The standing of every account; needed only where a thread is not served at home."""
-        return {x.id: x.standing(self._wish.family, self._now) for x in self._views.values()}
+        return {x.id: x.standing(self._request.family, self._now) for x in self._views.values()}
 
     @cached_property
     def _ready(self) -> list[AccountView]:
@@ -141,7 +112,7 @@ class _Decision:
         view = self._views.get(binding.account)
         if view is None:
             return MoveReason.REMOVED
-        standing = view.standing(self._wish.family, self._now)
+        standing = view.standing(self._request.family, self._now)
         if standing in _RELEASES:
             return _RELEASES[standing]
         if view.generation != binding.generation:
@@ -161,17 +132,19 @@ class _Decision:
         # Excluded comes before standing: one failure is not trouble yet, so the home may be READY
         # and still be what has failed in this turn.
         if home.id in self._excluded:
-            return self._go_round(kept, MoveReason.RETRY)
-        if home.standing(self._wish.family, self._now) is Standing.READY:
+            return self._detour(kept, MoveReason.RETRY)
+        if home.standing(self._request.family, self._now) is Standing.READY:
+            # `detour` is kept: the prompt is still cached there if the home fails again.
             if kept.held_since is not None:
                 kept = replace(kept, held_since=None)
             return self._at_home(home, kept)
-        # The time of a hold counts from its first turn, and starts again after each turn at home.
+        # A hold begins with the first turn that meets the trouble, not with the trouble itself: a
+        # thread that was idle meanwhile would otherwise lose its home at once.
         if binding.held_since is None:
             kept = replace(kept, held_since=self._now)
-        if home.may_probe(self._wish.family, self._now):
+        if home.may_probe(self._request.family, self._now):
             return self._route(home.id, Move.HELD, MoveReason.PROBE, kept, probe=True)
-        return self._go_round(kept, MoveReason.TROUBLE)
+        return self._detour(kept, MoveReason.TROUBLE)
 
     def _at_home(self, home: AccountView, kept: Binding) -> Route:
         score = home.score(self._now)
@@ -180,20 +153,20 @@ class _Decision:
         if settings.cache_affinity or score < settings.auto_switch_threshold or not due:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
         kept = replace(kept, scored_at=self._now)
+        # Real headroom is required, so an account of unknown usage, which a new thread may start
+        # on, takes no thread away from its cache.
         cooler = [x for x in self._ready if x.id != home.id and x.score(self._now) < score]
-        cooler = [x for x in cooler if self._places.has_headroom(x)]
+        cooler = [x for x in cooler if self._has_headroom(x)]
         if not cooler:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
-        return self._bind(
-            self._places.least_used(cooler), Move.REBOUND, MoveReason.CAPACITY, self._now
-        )
+        return self._bind(self._least_used(cooler), Move.REBOUND, MoveReason.CAPACITY, self._now)
 
-    def _go_round(self, kept: Binding, reason: MoveReason) -> Route:
+    def _detour(self, kept: Binding, reason: MoveReason) -> Route:
         others = [view for view in self._ready if view.id != kept.account]
         remembered = [view for view in others if view.id == kept.detour]
         if others:
             # The same detour each time: by now the prompt is cached there, too.
-            detour = (remembered or [self._places.first(others)])[0].id
+            detour = (remembered or [self._first(others)])[0].id
             return self._route(detour, Move.DETOUR, reason, replace(kept, detour=detour))
         if kept.account in self._excluded:  # another in trouble is better than the same again
             for view in self._standing_as(Standing.TROUBLED):
@@ -201,31 +174,32 @@ class _Decision:
                     return self._route(view.id, Move.DETOUR, reason, kept)
         return self._route(kept.account, Move.HELD, MoveReason.ALONE, kept)
 
-    # A thread that is not.
+    # A thread that is not bound, or not any more.
 
-    def place(self, move: Move, why: MoveReason | None) -> Route | Withheld:
-        """Choose where to begin; `why` says what released the thread, if it was bound."""
+    def start(self, move: Move, why: MoveReason | None) -> Route | Withheld:
+        """Choose where a thread starts; `why` says what released it, if it was bound."""
         if self._ready:
-            view, reason = self._way_round() or self._start([*self._ready, *self._due(move)])
+            view, reason = self._last_detour() or self._choose([*self._ready, *self._due(move)])
             if self._standing[view.id] is not Standing.READY:
                 return replace(self._bind(view, move, MoveReason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
         # Those that are READY have failed in this turn, or `_ready` would not be empty.
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
-            view, _ = self._start([x for x in again if x.id not in self._excluded] or again)
+            view, _ = self._choose([x for x in again if x.id not in self._excluded] or again)
             return self._bind(view, move, why or MoveReason.ALONE)
         return self._probe(move) or self._withheld(why)
 
     def _due(self, move: Move) -> list[AccountView]:
-        """In trouble, and due for a probe. Only a new thread may be one: it has no cache to lose;
-        and only at first, while there is a send left for another account."""
+        """Return the troubled accounts that are due for a probe. Only a new thread may make one,
+        because it has no cache to lose; and only on its first attempt, while another account can
+        still be tried after it."""
         if move is not Move.NEW or self._excluded:
             return []
         troubled = self._standing_as(Standing.TROUBLED)
-        return [view for view in troubled if view.may_probe(self._wish.family, self._now)]
+        return [view for view in troubled if view.may_probe(self._request.family, self._now)]
 
-    def _way_round(self) -> tuple[AccountView, MoveReason] | None:
+    def _last_detour(self) -> tuple[AccountView, MoveReason] | None:
         """Return the detour of a thread released while on it, which has its latest prompt."""
         binding = self._memory.binding
         if binding is None or binding.held_since is None:
@@ -234,23 +208,79 @@ class _Decision:
             return None
         return next(((x, MoveReason.BOUND) for x in self._ready if x.id == binding.detour), None)
 
-    def _start(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
+    def _choose(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
         able = {view.id: view for view in among}
         # A parent's or sibling's account has the common prefix in its cache, but is passed over
         # when it is hot and another is not. An anchor never is: no other knows the response.
-        roomy = any(self._places.may_begin(view) for view in among)
+        roomy = any(self._may_start(view) for view in among)
         memory = self._memory
         for account, reason in (
-            (self._wish.anchor, MoveReason.ANCHOR),
+            (self._request.anchor, MoveReason.ANCHOR),
             (memory.parent, MoveReason.PARENT),
             (memory.sibling, MoveReason.SIBLING),
         ):
             view = able.get(account) if account is not None else None
             if view is None:
                 continue
-            if reason is MoveReason.ANCHOR or self._places.may_begin(view) or not roomy:
+            if reason is MoveReason.ANCHOR or self._may_start(view) or not roomy:
                 return view, reason
-        return self._places.first(among), MoveReason.STRATEGY
+        return self._first(among), MoveReason.STRATEGY
+
+    # The strategy.
+
+    def _has_headroom(self, view: AccountView) -> bool:
+        return view.score(self._now) < self._settings.auto_switch_threshold
+
+    def _may_start(self, view: AccountView) -> bool:
+        """Whether a new thread is welcome: there is headroom, or nothing is known."""
+        return not view.seen() or self._has_headroom(view)
+
+    def _first(self, among: Sequence[AccountView]) -> AccountView:
+        """Choose by strategy among those with headroom; without any, the one that is used least."""
+        roomy = [view for view in among if self._may_start(view)]
+        if not roomy:
+            return self._least_used(among)
+        match self._settings.strategy:
+            case "fill_first":
+                return roomy[0]
+            case "round_robin":
+                return min(roomy, key=self._distance)
+            case "reset_first":
+                return min(roomy, key=lambda view: (self._next_reset(view), self._distance(view)))
+            case "quota":
+                return self._least_used(roomy)
+
+    def _least_used(self, among: Iterable[AccountView]) -> AccountView:
+        """Choose by usage and turns in flight; of equals, the next in the ring.
+
+        An account of unknown usage counts as the least used of the others: it is either new or
+        never reports any, and should get neither every thread nor none.
+        """
+        views = list(among)
+        scores = {view.id: view.score(self._now) for view in views}
+        best = min((score for score in scores.values() if score < UNSEEN_SCORE), default=0.0)
+
+        def burden(view: AccountView) -> tuple[float, int]:
+            used = scores[view.id] if view.seen() else best
+            running = self._memory.in_flight.get(view.id, 0)
+            return used + IN_FLIGHT_POINTS * running, self._distance(view)
+
+        return min(views, key=burden)
+
+    def _distance(self, view: AccountView) -> int:
+        """How many places after the cursor an account comes in the ring; 0 is the next."""
+        return self._distances[view.id]
+
+    @cached_property
+    def _distances(self) -> dict[AccountId, int]:
+        numbers = {account: number for number, account in enumerate(self._views)}
+        cursor = self._memory.cursor
+        start = numbers[cursor] + 1 if cursor in numbers else 0
+        return {account: (number - start) % len(numbers) for account, number in numbers.items()}
+
+    def _next_reset(self, view: AccountView) -> float:
+        resets = (window.resets_at for window in view.windows if window.live(self._now))
+        return min(resets, default=math.inf)
 
     # When no account is ready.
 
@@ -259,14 +289,14 @@ class _Decision:
         home = self._memory.binding.account if self._memory.binding else None
         out = [*self._standing_as(Standing.SPENT), *self._standing_as(Standing.INVALID)]
         for view in sorted(out, key=lambda view: view.id != home):
-            if view.id not in self._excluded and view.may_probe(self._wish.family, self._now):
+            if view.id not in self._excluded and view.may_probe(self._request.family, self._now):
                 moved = Move.HELD if view.id == home else move
                 return replace(self._bind(view, moved, MoveReason.PROBE), probe=True)
         return None
 
     def _withheld(self, why: MoveReason | None) -> Withheld:
         spent = self._standing_as(Standing.SPENT)
-        until = [view.spent_until(self._wish.family, self._now) for view in spent]
+        until = [view.spent_until(self._request.family, self._now) for view in spent]
         tries = [
             view.invalid.probe_at
             for view in self._standing_as(Standing.INVALID)
@@ -275,19 +305,17 @@ class _Decision:
         # Quota comes back at a stated time. When a refused login is tried again matters only where
         # no quota is waited for.
         ends = [at for at in until or tries if at is not None]
+        releases = [_RELEASES[x] for x in self._standing.values() if x in _RELEASES]
+        first = MoveReason.QUOTA if spent else next(iter(releases), MoveReason.REMOVED)
         return Withheld(
             spent=bool(spent),
             retry_at=max(min(ends), self._now + 1) if ends else None,
             move=None if why is None else Move.CLEARED,
-            reason=why or (MoveReason.QUOTA if spent else self._why_not()),
+            reason=why or first,
             standings=MappingProxyType(Counter(self._standing.values())),
         )
 
-    def _why_not(self) -> MoveReason:
-        reasons = [_RELEASES[x] for x in self._standing.values() if x in _RELEASES]
-        return reasons[0] if reasons else MoveReason.REMOVED
-
-    # Words for the above.
+    # Building blocks.
 
     def _standing_as(self, wanted: Standing) -> list[AccountView]:
         return [view for view in self._views.values() if self._standing[view.id] is wanted]
@@ -312,5 +340,5 @@ class _Decision:
         *,
         probe: bool = False,
     ) -> Route:
-        binding = kept if self._wish.bound else None
+        binding = kept if self._request.bound else None
         return Route(account=account, move=move, reason=reason, binding=binding, probe=probe)

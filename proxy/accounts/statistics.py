@@ -1,14 +1,72 @@
-"""AccountStatistics: one account as operators see it; nothing in here is secret."""
+"""Statistics of an account, pure: what it did in the last hour, and how operators see it.
 
-from collections.abc import Collection, Mapping
+The command line imports this file, so it needs neither trio nor the accounts themselves.
+"""
+
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Final
 
-from proxy.accounts.tally import AccountHour
-from proxy.accounts.view import ANY, AccountId, Standing, Window
+from proxy.accounts.view import AccountId, Standing, Window
 
-if TYPE_CHECKING:  # it needs trio, and the command line reads statistics without it
-    from proxy.accounts.account import Account
+SLOTS: Final = 12
+SLOT_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Slot:
+    number: int = -1
+    turns: int = 0
+    cold_starts: int = 0
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountHour:
+    """A cold start is a turn on an account that did not serve its thread before."""
+
+    turns: int = 0
+    cold_starts: int = 0
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+
+    @property
+    def cache_share(self) -> float | None:
+        """Of the input tokens, those that came from the cache; None without any."""
+        tokens = self.cached_tokens + self.uncached_tokens
+        return self.cached_tokens / tokens if tokens else None
+
+
+class Tally:
+    def __init__(self) -> None:
+        self._slots = [_Slot() for _ in range(SLOTS)]
+
+    def turn(self, now: float, *, cold: bool) -> None:
+        slot = self._slot(now)
+        slot.turns += 1
+        slot.cold_starts += cold
+
+    def tokens(self, now: float, cached: int, uncached: int) -> None:
+        slot = self._slot(now)
+        slot.cached_tokens += cached
+        slot.uncached_tokens += uncached
+
+    def last_hour(self, now: float) -> AccountHour:
+        newest = int(now // SLOT_SECONDS)
+        live = [slot for slot in self._slots if newest - SLOTS < slot.number <= newest]
+        return AccountHour(
+            turns=sum(slot.turns for slot in live),
+            cold_starts=sum(slot.cold_starts for slot in live),
+            cached_tokens=sum(slot.cached_tokens for slot in live),
+            uncached_tokens=sum(slot.uncached_tokens for slot in live),
+        )
+
+    def _slot(self, now: float) -> _Slot:
+        number = int(now // SLOT_SECONDS)
+        slot = self._slots[number % SLOTS]
+        if slot.number != number:
+            slot = self._slots[number % SLOTS] = _Slot(number)
+        return slot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,44 +90,3 @@ class AccountStatistics:
     """What is wrong with its credential, in words."""
     same_as: tuple[AccountId, ...] = ()
     """Other names of the same credential, whose quota is then one and the same."""
-
-
-def statistics_of(
-    accounts: Collection["Account"], bound: Mapping[AccountId, int], now: float
-) -> list[AccountStatistics]:
-    twins = twins_among(accounts)
-    return [_statistics(each, twins[each.id], bound.get(each.id, 0), now) for each in accounts]
-
-
-def twins_among(accounts: Collection["Account"]) -> dict[AccountId, tuple[AccountId, ...]]:
-    """Return for each account the others that have the same credential."""
-    marks = {each.id: each.credential.fingerprint for each in accounts}
-    return {
-        name: tuple(x for x, other in marks.items() if mark and other == mark and x != name)
-        for name, mark in marks.items()
-    }
-
-
-def _statistics(
-    account: "Account", twins: tuple[AccountId, ...], bindings: int, now: float
-) -> AccountStatistics:
-    view = account.view()
-    score = view.score(now)
-    cooling = {*view.spent, *view.trouble} - {ANY}
-    return AccountStatistics(
-        id=account.id,
-        kind=account.spec.kind,
-        plan=account.state.plan,
-        standing=view.standing(ANY, now),
-        score=score if view.seen() else None,
-        windows=tuple(window for window in view.windows if window.live(now)),
-        resets_at=view.spent_until(ANY, now),
-        cooling_models=tuple(sorted(x for x in cooling if view.standing(x, now) != "ready")),
-        in_flight=account.in_flight,
-        bindings=bindings,
-        last_hour=account.tally.last_hour(now),
-        url=account.spec.url,
-        models=account.spec.models,
-        problem=account.problem(now),
-        same_as=twins,
-    )

@@ -20,9 +20,8 @@ from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.registry import KEY, LOGIN
 from proxy.accounts.route import Withheld
 from proxy.accounts.spec import AccountSpec, account_id
-from proxy.accounts.statistics import AccountStatistics, twins_among
+from proxy.accounts.statistics import AccountStatistics
 from proxy.accounts.view import ANY, AccountId, Standing
-from proxy.accounts.wording import out_of_use, why
 from proxy.config.load import check_url
 from proxy.control.commands import (
     AccountAnswer,
@@ -146,8 +145,8 @@ def _put(managed: ManagedAccounts, account: AccountId, spec: AccountSpec) -> Acc
         account=shown(pool, account),
         replaced=before is not None,
         kept=kept,
-        moved=before is not None and before.state.generation != fresh.state.generation,
-        same_as=twins_among(pool.all())[account],
+        moved=before is not None and before.health.generation != fresh.health.generation,
+        same_as=pool.twins()[account],
     )
 
 
@@ -219,7 +218,7 @@ def _route(pool: AccountPool, thread: ThreadName, model: str | None) -> Previewe
             account=None,
             move=found.move,
             reason=found.reason,
-            why=out_of_use(found.standings),
+            why=found.words,
             spent=found.spent,
             retry_at=found.retry_at,
         )
@@ -229,7 +228,7 @@ def _route(pool: AccountPool, thread: ThreadName, model: str | None) -> Previewe
         account=found.account,
         move=found.move,
         reason=found.reason,
-        why=why(found.reason),
+        why=found.reason.words,
         probe=found.probe,
         score=None if account is None else account.score,
     )

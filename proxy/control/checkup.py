@@ -99,8 +99,8 @@ class Checkups:
         usage = usage_in_report(seen.body, self.wall()) if seen.good else None
         if usage is None or not usage.windows:
             return seen if usage is None else _Seen(problem="the usage page reports no window")
-        account.state.refresh(usage, self.wall())
-        self.accounts.changed(account.id)
+        account.health.refresh(usage, self.wall())
+        self.accounts.store.changed(account.id)
         return seen
 
     async def _read(
@@ -108,7 +108,7 @@ class Checkups:
     ) -> _Seen:
         """Read a page with the account's credential, renewed once if it is refused, and note what
         that shows of the account."""
-        state, began = account.state, self.wall()
+        health, began = account.health, self.wall()
         credential = await account.credential.headers(began)
         seen = await self._fetch(base, path, query, credential)
         if seen.status == 401 and not isinstance(credential, CredentialFailure):
@@ -116,15 +116,15 @@ class Checkups:
             credential = await account.credential.renew(used, self.wall())
             seen = await self._fetch(base, path, query, credential)
         now = self.wall()
-        state.adopt(account.credential.fingerprint)
+        health.adopt(account.credential.fingerprint)
         if isinstance(credential, CredentialFailure):
             account.failed(credential, now)
         elif seen.refused and path == _MODELS:
             account.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, began, now)
         elif seen.good:
             account.renewed()
-            state.reached(began)
-        self.accounts.changed(account.id)
+            health.reached(began)
+        self.accounts.store.changed(account.id)
         return seen
 
     async def _fetch(

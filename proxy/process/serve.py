@@ -103,7 +103,7 @@ async def _own(
         refuses = partial(_refuses, runtime, ownership)
         following, codex_of_next = await wait_next(ownership.control, ownership.listening, refuses)
         owning.cancel_scope.cancel()
-    await runtime.accounts.scribe.leave()
+    await runtime.accounts.store.leave()
     ownership.leave(codex_of_next)
     if following is not None:
         with following:

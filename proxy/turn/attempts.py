@@ -112,7 +112,7 @@ class Attempts:
         if len(accounts):
             ended = await self._on_accounts()
             if self.served.move in FRESH:
-                await accounts.scribe.wait_written(self._asked.key)
+                await accounts.store.wait_written(self._asked.key)
             return replace(ended, asked=bool(self.sends)) if isinstance(ended, Refused) else ended
         answer: Answer | None = None
         while (answer is None or _unanswered(answer)) and self._may_send():

@@ -18,7 +18,6 @@ from proxy.accounts.verdict import (
     judge_reply,
 )
 from proxy.accounts.view import Family
-from proxy.accounts.wording import advice, out_of_use
 from proxy.headers import Headers
 from proxy.journal.record import Outcome
 from proxy.refusal import Reason, Refused, SpentQuota
@@ -82,18 +81,17 @@ def shown(answer: Answer, verdict: Verdict, headers: Headers, *, continues: bool
 def withheld(no: Withheld, plan: str | None, now: float) -> Refused:
     """Return the end of a turn that no account may serve."""
     wait = None if no.retry_at is None else no.retry_at - now
-    said, fix = out_of_use(no.standings), advice(no.standings)
     if no.spent:
         return Refused(
             reason=Reason.ACCOUNTS_SPENT,
             retry_seconds=wait,
-            detail=said,
+            detail=no.words,
             spent=SpentQuota(resets_at=no.retry_at, plan_type=plan),
         )
     return Refused(
         reason=Reason.ACCOUNTS_WITHHELD,
         retry_seconds=wait,
-        detail=f"{said}; {fix}" if fix else said,
+        detail=f"{no.words}; {no.advice}" if no.advice else no.words,
     )
 
 

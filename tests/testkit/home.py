@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from proxy.accounts.persistence import Remembered, Scribe, remember
+from proxy.accounts.persistence import AccountStore, Remembered, remember
 from proxy.database import Database, open_database
 from proxy.database_file import Statement
 from proxy.journal.record import TurnRecord
@@ -30,7 +30,7 @@ def keep(database: Database, *records: TurnRecord) -> None:
         database.execute(statements(records))
 
 
-def remembered(home: Path, unwritten: Scribe | None = None) -> Remembered:
+def remembered(home: Path, unwritten: AccountStore | None = None) -> Remembered:
     """What a restart finds, with what `unwritten` has still to write."""
     with open_database(home) as database:
         remember(home, database)

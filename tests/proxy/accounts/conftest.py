@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.proxy.accounts.kit import EXPIRED, document, write
+from tests.testkit.accounts import EXPIRED, document, write
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_three_hiccups_in_a_row_are_trouble_and_one_failure_to_serve_is(
     note(state, *verdicts)
 
     assert standing(state) is expected
-    assert standing(AccountHealth(state.lasting())) is Standing.READY
+    assert standing(AccountHealth(state.persisted())) is Standing.READY
 
 
 def test_trouble_lasts_until_it_serves_however_long() -> None:
@@ -211,10 +211,10 @@ def test_what_lasts_is_what_a_restart_finds() -> None:
     state.begin_probe(GPT, NOW)
     state.pause(paused=True)
 
-    again = AccountHealth(state.lasting())
+    again = AccountHealth(state.persisted())
 
-    assert again.lasting() == replace(
-        state.lasting(), spent={ANY: replace(state.lasting().spent[ANY], probing=False)}
+    assert again.persisted() == replace(
+        state.persisted(), spent={ANY: replace(state.persisted().spent[ANY], probing=False)}
     )
     assert standing(again) is Standing.PAUSED
 

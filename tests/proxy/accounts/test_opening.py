@@ -11,7 +11,7 @@ from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.config.load import Config
 from proxy.errors import ConfigError
-from tests.proxy.accounts.kit import access, document, write
+from tests.testkit.accounts import access, document, write
 from tests.testkit.runtime import WALL, opener
 
 WORK = AccountId("work")

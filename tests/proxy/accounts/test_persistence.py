@@ -17,7 +17,13 @@ from proxy.accounts.account import Account
 from proxy.accounts.bindings import BindingKey, Bindings, ThreadName
 from proxy.accounts.claim import AccountRequest
 from proxy.accounts.health import AccountHealth, PersistedHealth
-from proxy.accounts.persistence import OLD_NAME, PATIENCE_SECONDS, Scribe, remember, statements
+from proxy.accounts.persistence import (
+    OLD_NAME,
+    PATIENCE_SECONDS,
+    AccountStore,
+    remember,
+    statements,
+)
 from proxy.accounts.pool import AccountPool
 from proxy.accounts.route import Binding, RoutingSettings
 from proxy.accounts.view import ANY, AccountId, Cooldown, Family, Window
@@ -52,11 +58,11 @@ def keep(home: Path, *changes: Any) -> None:
 
 
 @contextmanager
-def slow(home: Path, scribe: Scribe) -> Iterator[SlowDatabase]:
+def slow(home: Path, store: AccountStore) -> Iterator[SlowDatabase]:
     with open_database(home) as made:
         remember(home, made)
     with closing(SlowDatabase(home / DATABASE_NAME)) as database:
-        scribe.write_to(database)
+        store.write_to(database)
         yield database
 
 
@@ -195,7 +201,7 @@ async def test_what_changes_is_written_at_once(tmp_path: Path) -> None:
     asked = AccountRequest(thread=ThreadName("thread"), model="gpt-5.5")
     with open_database(tmp_path) as database:
         remember(tmp_path, database)
-        pool.scribe.write_to(database)
+        pool.store.write_to(database)
         async with writing(database):
             with pool.claim(asked), trio.fail_after(5):
                 pool.pause(A, paused=True)
@@ -217,7 +223,7 @@ async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
     pool = pool_of(account("a"))
     with open_database(tmp_path) as database:
         remember(tmp_path, database)
-        pool.scribe.write_to(database)
+        pool.store.write_to(database)
         with pool.claim(AccountRequest(thread=ThreadName("one"))):
             pass
         database.execute([("ALTER TABLE bindings RENAME TO away", [()])])
@@ -235,10 +241,10 @@ async def test_after_the_home_is_passed_on_nothing_is_written(tmp_path: Path) ->
     first, second = (AccountRequest(thread=ThreadName(name)) for name in ("first", "second"))
     with open_database(tmp_path) as database:
         remember(tmp_path, database)
-        pool.scribe.write_to(database)
+        pool.store.write_to(database)
         with pool.claim(first):
             pass
-        await pool.scribe.leave()
+        await pool.store.leave()
         with pool.claim(second):
             pass
 
@@ -251,10 +257,10 @@ async def test_a_caller_that_waits_for_a_binding_finds_it_on_disk(tmp_path: Path
     found: list[int] = []
 
     async def wait() -> None:
-        await pool.scribe.wait_written(asked.key)
+        await pool.store.wait_written(asked.key)
         found.append(len(bound_now(tmp_path)))
 
-    with slow(tmp_path, pool.scribe) as database:
+    with slow(tmp_path, pool.store) as database:
         async with writing(database):
             with pool.claim(asked):
                 pass
@@ -274,12 +280,12 @@ async def test_a_disk_that_is_too_slow_is_waited_for_no_longer_than_half_a_secon
 ) -> None:
     pool = pool_of(account("a"))
     asked = AccountRequest(thread=ThreadName("thread"))
-    with slow(tmp_path, pool.scribe) as database:
+    with slow(tmp_path, pool.store) as database:
         async with writing(database):
             with pool.claim(asked):
                 pass
             async with trio.open_nursery() as waiting:
-                waiting.start_soon(pool.scribe.wait_written, asked.key)
+                waiting.start_soon(pool.store.wait_written, asked.key)
                 await trio.testing.wait_all_tasks_blocked()
                 mock_clock.jump(PATIENCE_SECONDS)
             early = bound_now(tmp_path)
@@ -297,7 +303,7 @@ async def test_a_client_hears_of_the_end_when_its_new_binding_is_on_disk(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
     bench = Bench(nursery, answer(), accounts=[account("a")])
-    with slow(tmp_path, bench.runtime.accounts.scribe) as database:
+    with slow(tmp_path, bench.runtime.accounts.store) as database:
         async with writing(database):
             client = bench.post()
             await client.wait_for("response.output_text.delta")
@@ -315,5 +321,5 @@ async def test_where_no_writer_runs_no_turn_waits() -> None:
     pool = pool_of(account("a"))
     asked = AccountRequest(thread=ThreadName("thread"))
     with pool.claim(asked), trio.fail_after(0.1):
-        await pool.scribe.wait_written(asked.key)
-        await pool.scribe.wait_written(None)
+        await pool.store.wait_written(asked.key)
+        await pool.store.wait_written(None)

@@ -1,5 +1,8 @@
 """AccountPool: what is previewed is what is chosen, and what a claim takes it gives back."""
 
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.accounts.account import Account
 from proxy.accounts.bindings import ThreadName
-from proxy.accounts.claim import AccountRequest, Shown
+from proxy.accounts.claim import AccountRequest, Claim, Shown
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.route import Route, RoutingSettings, Withheld
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
@@ -17,6 +21,7 @@ from tests.testkit.runtime import WALL
 
 QUOTA = Verdict(kind=Kind.QUOTA, retry_at=None)
 VERDICTS = [SERVED, NEUTRAL, HICCUP, UNREACHABLE, QUOTA, Verdict(kind=Kind.THROTTLED)]
+THREAD = ThreadName("thread")
 
 
 @dataclass
@@ -31,26 +36,27 @@ class Clock:
 class World:
     """A pool, and everything that can happen to it."""
 
-    affinity: bool
+    accounts: Sequence[Account] = field(default_factory=lambda: [account(name) for name in "abc"])
+    settings: RoutingSettings = field(default_factory=RoutingSettings)
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        self.accounts = [account(name) for name in "abc"]
-        self.pool = AccountPool(
-            self.accounts, RoutingSettings(cache_affinity=self.affinity), self.clock
-        )
+        self.pool = AccountPool(self.accounts, self.settings, self.clock)
 
-    def turn(self, asked: AccountRequest, verdict: Verdict) -> tuple[object, object, object]:
-        """Two previews, and what was chosen after them."""
-        first, second = self.pool.preview(asked), self.pool.preview(asked)
+    def turn(self, asked: AccountRequest, verdict: Verdict = SERVED) -> Route | Withheld:
         with self.pool.claim(asked) as claim:
             if isinstance(claim, Withheld):
-                return first, second, claim
-            chosen = claim.route
+                return claim
             if verdict is SERVED:
                 claim.answering(())
             claim.settle(Shown(verdict=verdict))
-        return first, second, chosen
+        return claim.route
+
+    def served(self, thread: str, **asked: Any) -> str:
+        """The account that a turn of a thread is served by."""
+        decided = self.turn(AccountRequest(thread=ThreadName(thread), **asked))
+        assert isinstance(decided, Route)
+        return decided.account
 
 
 names = st.sampled_from(["one", "two", "three"]).map(ThreadName)
@@ -72,12 +78,12 @@ steps = st.one_of(
 @settings(max_examples=150, deadline=None)
 @given(st.booleans(), st.lists(steps, max_size=40))
 async def test_what_is_previewed_is_what_is_chosen(affinity: bool, happening: list[Any]) -> None:
-    world = World(affinity)
+    world = World(settings=RoutingSettings(cache_affinity=affinity))
     for what, which, how in happening:
         match what:
             case "turn":
-                first, second, chosen = world.turn(which, how)
-                assert first == second == chosen
+                previews = [world.pool.preview(which) for _ in range(2)]
+                assert previews == [world.turn(which, how)] * 2
             case "wait":
                 world.clock.now += which
             case "used":
@@ -85,7 +91,7 @@ async def test_what_is_previewed_is_what_is_chosen(affinity: bool, happening: li
             case "pause":
                 world.pool.pause(world.accounts[which].id, paused=how)
             case "replace":
-                world.accounts[which].state.adopt(how)
+                world.accounts[which].health.adopt(how)
 
     assert [each.in_flight for each in world.accounts] == [0, 0, 0]
     assert not any(
@@ -93,15 +99,46 @@ async def test_what_is_previewed_is_what_is_chosen(affinity: bool, happening: li
     )
 
 
-async def test_a_claim_is_given_back_whatever_ends_it() -> None:
+def test_a_burst_of_claims_spreads_before_any_has_been_answered() -> None:
+    world = World([account(name, used) for name, used in zip("abcd", (3, 1, 2, 0), strict=True)])
+    placed = Counter[str]()
+    with ExitStack() as running:
+        for number in range(32):
+            asked = AccountRequest(thread=ThreadName(f"thread {number}"))
+            claim = running.enter_context(world.pool.claim(asked))
+            assert isinstance(claim, Claim)
+            placed[claim.account.id] += 1
+
+    assert placed == dict.fromkeys("abcd", 8)
+    assert [each.in_flight for each in world.accounts] == [0] * 4
+
+
+def test_one_off_children_stay_with_their_conversation() -> None:
+    world = World([account("a", 20), account("b", 10), account("c", 15)])
+    placed = Counter([world.served("root")])
+    for number in range(200):
+        world.clock.now += 20
+        placed[world.served(f"child {number}", parent=ThreadName("root"))] += 1
+
+    assert placed == {"b": 201}
+
+
+def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate() -> None:
+    world = World(settings=RoutingSettings(strategy="round_robin"))
+    models = ["gpt-5.5", "gpt-6-sol"] * 4
+
+    assert [world.served("thread", model=model) for model in models] == ["a", "b"] * 4
+
+
+def test_a_claim_is_given_back_whatever_ends_it() -> None:
     only = account("a")
-    asked = AccountRequest(thread=ThreadName("thread"), model="gpt-5.5")
-    only.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 3600), asked.family, WALL, WALL)
-    pool = AccountPool([only], RoutingSettings(), Clock(WALL + 300))
+    asked = AccountRequest(thread=THREAD, model="gpt-5.5")
+    only.health.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 3600), asked.family, WALL, WALL)
+    world = World([only], clock=Clock(WALL + 300))
 
     def fail() -> None:
-        with pool.claim(asked) as claim:
-            assert not isinstance(claim, Withheld)
+        with world.pool.claim(asked) as claim:
+            assert isinstance(claim, Claim)
             assert claim.route.probe
             seen.append((only.in_flight, only.view().may_probe(asked.family, WALL + 300)))
             raise ZeroDivisionError
@@ -115,48 +152,38 @@ async def test_a_claim_is_given_back_whatever_ends_it() -> None:
     assert only.view().may_probe(asked.family, WALL + 300)
 
 
-async def test_a_binding_that_began_with_a_failure_is_none() -> None:
-    pool = AccountPool([account("a"), account("b")], RoutingSettings(), Clock())
-    asked = AccountRequest(thread=ThreadName("thread"))
-    with pool.claim(asked) as claim:
-        assert not isinstance(claim, Withheld)
-        claim.settle(Shown(verdict=HICCUP))
+@pytest.mark.parametrize(
+    ("verdicts", "move"), [([HICCUP], "new"), ([SERVED, HICCUP], "reused")], ids=["new", "bound"]
+)
+def test_no_binding_begins_with_a_failure_and_none_ends_with_one(
+    verdicts: list[Verdict], move: str
+) -> None:
+    world = World()
+    asked = AccountRequest(thread=THREAD)
+    for verdict in verdicts:
+        world.turn(asked, verdict)
 
-    preview = pool.preview(asked)
-
-    assert isinstance(preview, Route)
-    assert preview.move == "new"
-
-
-async def test_a_binding_that_was_there_survives_a_failure() -> None:
-    pool = AccountPool([account("a"), account("b")], RoutingSettings(), Clock())
-    asked = AccountRequest(thread=ThreadName("thread"))
-    for verdict in (SERVED, HICCUP):
-        with pool.claim(asked) as claim:
-            assert not isinstance(claim, Withheld)
-            claim.settle(Shown(verdict=verdict))
-
-    preview = pool.preview(asked)
+    preview = world.pool.preview(asked)
 
     assert isinstance(preview, Route)
-    assert (preview.account, preview.move) == ("a", "reused")
+    assert preview.move == move
 
 
-async def test_a_pool_and_its_claims_show_what_is_under_way() -> None:
-    clock = Clock()
-    pool = AccountPool([account("a"), account("b")], RoutingSettings(), clock)
-    with pool.claim(AccountRequest(thread=ThreadName("thread"))) as claim:
-        clock.now += 2
-        seen = (repr(claim), repr(pool))
+def test_a_pool_its_accounts_and_claims_show_what_is_under_way() -> None:
+    world = World([account("a"), account("b")])
+    with world.pool.claim(AccountRequest(thread=THREAD)) as claim:
+        world.clock.now += 2
+        seen = (repr(claim), repr(world.pool), repr(world.accounts[0]))
 
     assert seen == (
         "<Claim a new (strategy) 2.0 s>",
         "<AccountPool ['a', 'b'] 1 attempts, 1 bound>",
+        "<Account a api_key, 1 attempts>",
     )
 
 
-async def test_the_number_of_accounts_is_bounded() -> None:
-    pool = AccountPool([account(f"a{x}") for x in range(MOST_ACCOUNTS)], RoutingSettings(), Clock())
+def test_the_number_of_accounts_is_bounded() -> None:
+    pool = World([account(f"a{x}") for x in range(MOST_ACCOUNTS)]).pool
     pool.add(account("a0"))
 
     with pytest.raises(ValueError, match="64 accounts"):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.accounts.view import ANY, UNSEEN_SCORE, Family, Standing, family_of
-from tests.proxy.accounts.views import (
+from tests.testkit.accounts import (
     MODEL,
     NOW,
     OTHER_MODEL,

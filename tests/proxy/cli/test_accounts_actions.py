@@ -24,7 +24,7 @@ from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.e2e.process import command, environment
-from tests.proxy.accounts.kit import access, document, write
+from tests.testkit.accounts import access, document, write
 from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20

@@ -21,15 +21,13 @@ from proxy.accounts.registry import REGISTRY_NAME, SECRETS_NAME, AccountRegistry
 from proxy.accounts.route import Move, MoveReason, Route, RoutingSettings
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId, Standing
-from proxy.accounts.wording import why
 from proxy.control.accounts import about_accounts
 from proxy.database import open_database
 from proxy.errors import ConfigError
 from proxy.ingress.identity import Identity
 from proxy.keys import KeyRing
-from tests.proxy.accounts.kit import access, document, identity, write
 from tests.proxy.control.wire import done
-from tests.testkit.accounts import account
+from tests.testkit.accounts import access, account, document, identity, write
 from tests.testkit.home import remembered
 from tests.testkit.runtime import NO_KEYS, WALL, opener
 from tests.testkit.snapshots import Snapshot
@@ -77,7 +75,7 @@ def token(those: ManagedAccounts, name: str = "work") -> str:
 def generation(those: ManagedAccounts) -> int:
     found = those.pool.get(WORK)
     assert found is not None
-    return found.state.generation
+    return found.health.generation
 
 
 def secrets(home: Path) -> list[str]:
@@ -164,7 +162,7 @@ def test_what_was_learnt_of_an_account_goes_with_it(home: Path) -> None:
     with open_database(home) as database:
         remember(home, database)
         database.execute(statements([], [(WORK, PersistedHealth(plan="pro"))]))
-    kept = remembered(home, those.pool.scribe).accounts
+    kept = remembered(home, those.pool.store).accounts
     again = add(those)
 
     assert (before, kept) == (8, {})
@@ -486,7 +484,7 @@ def test_a_new_thread_would_begin_where_there_is_headroom(autojump_clock: MockCl
         "account": "cool",
         "move": "new",
         "reason": "strategy",
-        "why": why(MoveReason.STRATEGY),
+        "why": MoveReason.STRATEGY.words,
         "probe": False,
         "score": 20,
         "spent": False,

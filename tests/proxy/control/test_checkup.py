@@ -82,8 +82,8 @@ async def test_a_good_key_ends_trouble_and_doubt_and_costs_no_turn(
     autojump_clock: MockClock,
 ) -> None:
     known = account("key")
-    known.state.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
-    known.state.note(UNREACHABLE, ANY, WALL, WALL)
+    known.health.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
+    known.health.note(UNREACHABLE, ANY, WALL, WALL)
     found, made = await check(known, MODELS)
 
     assert found == Checkup(credential=Health.GOOD, detail="models: 200")
@@ -172,7 +172,7 @@ async def test_an_answer_that_says_nothing_of_the_credential_changes_nothing(
     script: Script, detail: str, autojump_clock: MockClock
 ) -> None:
     known = account("key")
-    known.state.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
+    known.health.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
     found, _ = await check(known, script)
 
     assert found == Checkup(credential=Health.UNKNOWN, detail=detail)
@@ -199,13 +199,13 @@ async def test_what_the_provider_says_of_usage_ends_a_hint_of_days(
     known = login()
     hint = Verdict(kind=Kind.QUOTA, retry_at=WALL + 6 * DAY)
     report(known, 20)
-    known.state.note(hint, ANY, WALL, WALL)
+    known.health.note(hint, ANY, WALL, WALL)
     before = standing(known, WALL)
     found, made = await check(known, MODELS, usage(43))
 
     assert (before, standing(known, WALL)) == (Standing.SPENT, Standing.READY)
     assert found.usage
-    assert (known.view().score(WALL), known.state.plan) == (43, "pro")
+    assert (known.view().score(WALL), known.health.plan) == (43, "pro")
     sent = made.upstream.sent[1].request
     assert (sent.base_url, sent.path) == ("https://chatgpt.example/backend-api", "/wham/usage")
 
@@ -280,7 +280,7 @@ async def watching(*scripts: Script, accounts: tuple[Account, ...]) -> AsyncIter
 
 def spent_for_days(name: str) -> Account:
     known = login(name)
-    known.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 6 * DAY), ANY, WALL, WALL)
+    known.health.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 6 * DAY), ANY, WALL, WALL)
     return known
 
 
@@ -306,7 +306,7 @@ async def test_a_refused_credential_is_tried_now_and_then_and_comes_back(
     make: Callable[[str], Account], autojump_clock: MockClock
 ) -> None:
     known = make("work")
-    known.state.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
+    known.health.note(Verdict(kind=Kind.UNAUTHORIZED), ANY, WALL, WALL)
     async with watching(NO, MODELS, usage(43), accounts=(known, account("other"))) as made:
         await trio.sleep(WATCH_SECONDS + 1)
         refused = standing(known, made.runtime.wall())
@@ -338,7 +338,7 @@ async def test_what_was_looked_up_is_written_down(
     known = spent_for_days("work")
     async with watching(usage(43), accounts=(known,)) as made:
         await trio.sleep(WATCH_SECONDS + 1)
-        kept = remembered(tmp_path, made.runtime.accounts.scribe).accounts[known.id]
+        kept = remembered(tmp_path, made.runtime.accounts.store).accounts[known.id]
 
     assert [window.used_percent for window in kept.windows] == [43]
     assert kept.spent == {}

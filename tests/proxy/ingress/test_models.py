@@ -87,7 +87,7 @@ async def test_without_a_usable_account_the_request_is_refused(
     open_bench: OpenBench,
 ) -> None:
     paused, spent = account("a"), account("b", 100)
-    paused.state.pause(paused=True)
+    paused.health.pause(paused=True)
     bench = open_bench(accounts=[paused])
     other = open_bench(accounts=[paused, spent])
     withheld, exhausted = bench.get("/v1/models"), other.get("/v1/models")
@@ -123,7 +123,7 @@ async def test_a_rejected_credential_is_renewed_once(
     client = await bench.get("/v1/models").wait_returned()
 
     assert (client.status, served_by(bench)) == (200, ["a", "again"])
-    assert not asked.state.invalid
+    assert not asked.health.invalid
     assert [window.used_percent for window in asked.view().windows] == [40]
 
 
@@ -135,7 +135,7 @@ async def test_a_credential_rejected_twice_makes_its_account_invalid(
     client = await bench.get("/v1/models").wait_returned()
 
     assert (client.status, client.body, served_by(bench)) == (401, b"2", ["a", "again"])
-    assert asked.state.invalid
+    assert asked.health.invalid
 
 
 async def test_a_list_shows_that_an_account_can_be_reached_but_not_that_it_has_quota(
@@ -144,9 +144,9 @@ async def test_a_list_shows_that_an_account_can_be_reached_but_not_that_it_has_q
     """Listing models costs no quota, so it says nothing about the quota left."""
     asked = account("a")
     bench = open_bench(failing(), Script([b"{}"], headers=JSON), accounts=[asked])
-    asked.state.note(UNREACHABLE, ANY, WALL, WALL)
-    asked.state.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 9000), ANY, WALL, WALL)
-    asked.state.invalidate(WALL, WALL)
+    asked.health.note(UNREACHABLE, ANY, WALL, WALL)
+    asked.health.note(Verdict(kind=Kind.QUOTA, retry_at=WALL + 9000), ANY, WALL, WALL)
+    asked.health.invalidate(WALL, WALL)
     await trio.sleep(600)
     down = await bench.get("/v1/models").wait_returned()
     waits = not asked.view().may_probe(ANY, bench.runtime.wall())

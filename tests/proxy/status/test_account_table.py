@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from proxy.accounts.statistics import AccountStatistics
-from proxy.accounts.tally import AccountHour
+from proxy.accounts.statistics import AccountHour, AccountStatistics
 from proxy.accounts.view import AccountId, Standing, Window
 from proxy.status.account_table import account_table, clock_of, length, span
 from tests.testkit.snapshots import Snapshot

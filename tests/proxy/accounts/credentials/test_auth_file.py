@@ -18,7 +18,8 @@ from proxy.accounts.credentials.auth_file import (
 )
 from proxy.accounts.credentials.auth_file import stamp as stamp_of
 from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal
-from tests.proxy.accounts.kit import WALL, access, document, identity, load, write
+from tests.testkit.accounts import access, document, identity, load, write
+from tests.testkit.runtime import WALL
 
 RENEWAL = Renewal(access_token=access(2), refresh_token="r1")
 

@@ -18,7 +18,8 @@ from proxy.accounts.credentials.auth_json import (
     refusal_code,
     rewritten,
 )
-from tests.proxy.accounts.kit import WALL, access, document, identity, jwt
+from tests.testkit.accounts import access, document, identity, jwt
+from tests.testkit.runtime import WALL
 
 ANY_JSON = st.recursive(
     st.none()

@@ -1,7 +1,5 @@
 """The refresher: flights belong to the service; what an auth server's answer means."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -16,7 +14,7 @@ from proxy.accounts.credentials.refresh import (
     Refresher,
     judge,
 )
-from tests.proxy.accounts.kit import AuthServer, service, tokens
+from tests.testkit.accounts import AuthServer, service, tokens
 
 
 async def never_asked(url: str, body: object) -> tuple[int, bytes]:

@@ -1,27 +1,24 @@
-"""References: a secret is found where the configuration says, and shown nowhere."""
+"""API keys: found where the configuration says, sent as a bearer, and shown nowhere."""
 
 from pathlib import Path
 
 import pytest
 
+from proxy.accounts.credentials.api_key import ApiKey
 from proxy.accounts.credentials.secret_source import SECRET_BYTES, load_reference
+from tests.testkit.runtime import WALL
 from tests.testkit.snapshots import Snapshot
 
 
-def test_a_variable_is_read(tmp_path: Path) -> None:
-    loaded = load_reference("env:KEY", {"KEY": "sk-secret\n"})
-
-    assert (loaded.secret, loaded.note) == ("sk-secret", None)
-
-
-def test_a_file_is_read_without_its_line_end(tmp_path: Path) -> None:
+def test_a_variable_or_a_file_is_read_without_its_line_end(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk-secret\r\n")
     file.chmod(0o600)
 
-    loaded = load_reference(f"file:{file}", {})
-
-    assert (loaded.secret, loaded.note) == ("sk-secret", None)
+    for reference in ("env:KEY", f"file:{file}"):
+        loaded = load_reference(reference, {"KEY": "sk-secret\n"})
+        assert (loaded.secret, loaded.note) == ("sk-secret", None)
+        assert "sk-secret" not in repr(loaded)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
@@ -78,5 +75,29 @@ def test_a_missing_secret_is_named(tmp_path: Path, snapshot: Snapshot) -> None:
     snapshot("errors", unset.value, missing.value, folder=tmp_path)
 
 
-def test_a_loaded_secret_is_not_shown() -> None:
-    assert "sk-secret" not in repr(load_reference("env:KEY", {"KEY": "sk-secret"}))
+async def test_a_key_is_a_bearer_with_what_it_was_given() -> None:
+    whole = ApiKey(secret="sk-secret", organization="org-1", project="proj_1")
+
+    assert await ApiKey(secret="sk-secret").headers(WALL) == [
+        (b"authorization", b"Bearer sk-secret")
+    ]
+    assert await whole.headers(WALL) == [
+        (b"authorization", b"Bearer sk-secret"),
+        (b"openai-organization", b"org-1"),
+        (b"openai-project", b"proj_1"),
+    ]
+
+
+def test_a_key_has_a_fingerprint_of_its_own() -> None:
+    one, other = ApiKey(secret="sk-one"), ApiKey(secret="sk-other")
+
+    assert one.fingerprint == ApiKey(secret="sk-one", project="p").fingerprint
+    assert one.fingerprint != other.fingerprint
+    assert len(one.fingerprint) == 32
+    assert "sk-one" not in f"{one!r} {one.fingerprint}"
+
+
+@pytest.mark.parametrize("secret", ["", "a b", "a\n", "é"])
+def test_a_key_that_no_header_can_hold_is_refused(secret: str) -> None:
+    with pytest.raises(ValueError, match="visible ASCII"):
+        ApiKey(secret=secret)

@@ -31,7 +31,7 @@ from proxy.accounts.view import (
     Standing,
     Window,
 )
-from tests.proxy.accounts.views import CACHE_FIRST, CAPACITY_FIRST, MODEL, NOW, OTHER_MODEL, view
+from tests.testkit.accounts import CACHE_FIRST, CAPACITY_FIRST, MODEL, NOW, OTHER_MODEL, view
 
 NAMES = [AccountId(name) for name in "abcde"]
 FAMILIES = [ANY, MODEL, OTHER_MODEL]
