@@ -114,6 +114,7 @@ class AccountStore:
         self._dirty: set[AccountId] = set()
         self._taken_keys: frozenset[BindingKey] = frozenset()
         self._taken_accounts: frozenset[AccountId] = frozenset()
+        self._failing = False
         self._database: Database | None = None
 
     def __repr__(self) -> str:
@@ -132,10 +133,13 @@ class AccountStore:
             self._database.wake()
 
     async def wait_written(self, key: BindingKey | None) -> None:
-        """Wait until a thread's binding is on disk, or for `PATIENCE_SECONDS`."""
+        """Wait until a thread's binding is on disk, or for `PATIENCE_SECONDS`; while writes fail,
+        not at all."""
         database = self._database
         with trio.move_on_after(PATIENCE_SECONDS):
             while database is not None and database.writes(self) and self._is_pending(key):
+                if self._failing:
+                    return
                 await database.wait_write()
 
     def _is_pending(self, key: BindingKey | None) -> bool:
@@ -158,9 +162,13 @@ class AccountStore:
 
     def settle(self, error: sqlite3.Error | None) -> None:
         if error is not None:
-            logger.warning("changes of accounts and bindings are not written yet: %s", error)
+            if not self._failing:  # once, not for each turn that is served meanwhile
+                logger.warning("changes of accounts and bindings are not written yet: %s", error)
             self._bindings.put_back(self._taken_keys)
             self._dirty |= self._taken_accounts
+        elif self._failing:
+            logger.info("changes of accounts and bindings are written again")
+        self._failing = error is not None
         self._taken_keys, self._taken_accounts = frozenset(), frozenset()
 
 

@@ -2,7 +2,8 @@
 
 Theory of operation
 -------------------
-The next process connects to `handover.sock` in the home. Messages are lines of JSON:
+The next process connects to `handover.sock` in the home. A message is a line: a word, and after a
+colon what goes with it. turnlane 0.1.0 used the same words, so it can be taken over too.
 
     next                                running
     take over [if draining]     ->
@@ -31,11 +32,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, Self
 
-import msgspec
 import trio
 
 from proxy.control.socket import bind_unix
-from proxy.responses.rawjson import UNREADABLE
 from proxy.server.stream import next_stream
 
 HANDOVER_NAME: Final = "handover.sock"
@@ -88,11 +87,11 @@ class Peer:
 
     async def say(self, word: Word, detail: str = "", descriptor: int | None = None) -> None:
         """Send a message. A peer that is gone is noticed when it is next heard, not here."""
-        line = msgspec.json.encode(Message(word=word, detail=detail)) + b"\n"
+        line = f"{word}: {detail}\n" if detail else f"{word}\n"
         rights = [] if descriptor is None else [array.array("i", [descriptor]).tobytes()]
         with suppress(OSError):
             await self._sock.sendmsg(
-                [line], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, each) for each in rights]
+                [line.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, each) for each in rights]
             )
 
     async def hear(self, seconds: float = ANSWER_SECONDS) -> Message | None:
@@ -106,9 +105,10 @@ class Peer:
                 if not piece:
                     break
                 line += piece
+        word, _, detail = line.decode(errors="replace").removesuffix("\n").partition(": ")
         try:
-            return msgspec.json.decode(line, type=Message)
-        except UNREADABLE:
+            return Message(word=Word(word), detail=detail) if line.endswith(b"\n") else None
+        except ValueError:
             return None
 
     def _take(self, rights: list[tuple[int, int, bytes]]) -> None:

@@ -236,6 +236,32 @@ async def test_what_cannot_be_written_costs_no_turn_and_goes_with_the_next(
     assert "not written yet: no such table" in caplog.text
 
 
+async def test_while_the_disk_fails_no_turn_waits_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = pool_of(account("a"))
+    first, second = (AccountRequest(thread=ThreadName(name)) for name in ("first", "second"))
+    with open_database(tmp_path) as database:
+        remember(tmp_path, database)
+        pool.store.write_to(database)
+        async with writing(database):
+            database.execute([("ALTER TABLE bindings RENAME TO away", [()])])
+            with pool.claim(first):
+                pass
+            await pool.store.wait_written(first.key)
+            with pool.claim(second):
+                pass
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await pool.store.wait_written(second.key)
+        database.flush()
+        database.execute([("ALTER TABLE away RENAME TO bindings", [()])])
+
+    assert not scope.cancelled_caught
+    assert caplog.text.count("not written yet") == 1
+    assert len(bound(tmp_path)) == 2
+
+
 async def test_after_the_home_is_passed_on_nothing_is_written(tmp_path: Path) -> None:
     pool = pool_of(account("a"))
     first, second = (AccountRequest(thread=ThreadName(name)) for name in ("first", "second"))
