@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from proxy.cli.doctor import show_finding
 from proxy.cli.main import app
+from proxy.cli.status import show_finding
 from proxy.status.finding import good, wrong
 from tests.proxy.cli.test_codex import closed_port
 from tests.proxy.status.test_reachability import upstream

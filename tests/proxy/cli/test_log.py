@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.accounts.route import Move
-from proxy.cli.log_table import NARROWEST, log_lines
+from proxy.cli.log import NARROWEST, log_lines
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from lifecycle import Ask, PrincipalId, RootId, ThreadId
 from proxy.accounts.route import Move
-from proxy.cli.actions import show_log
+from proxy.cli.log import show_log
 from proxy.cli.main import app
 from proxy.config.load import load
 from proxy.database_file import DATABASE_NAME
