@@ -5,7 +5,6 @@ upstreams are asked over the network. What cannot be inspected is a warning, nev
 """
 
 import os
-import time
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from proxy.cli.common import bar_of, print_json, print_trimmed
+from proxy.codex.place import Environment
 from proxy.errors import ConfigError
-from proxy.status.overview import Sources, as_json, overview
+from proxy.status.overview import as_json, overview
 from proxy.status.render import screen
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ _MEND_CELLS: Final = 3 + _ABOUT_CELLS + 1
 
 def show_status(home: Path, *, json: bool) -> int:
     """Print the overview; 0 when this turnlane serves, else 1."""
-    sources = Sources(environment=os.environ, wall=time.time, hindrance=partial(_hindrance, home))
-    seen = overview(home, sources)
+    place = Environment(home=home, environment=os.environ)
+    seen = overview(place, partial(_hindrance, home))
     if json:
         print_json(as_json(seen))
     else:
@@ -59,7 +59,7 @@ def show_doctor(
     from proxy.status.local_checks import inside, most_files
     from proxy.status.processes import listener_at, neighbours
 
-    seen = overview(home, Sources(environment=os.environ, wall=time.time))
+    seen = overview(Environment(home=home, environment=os.environ))
     patient = CheckContext(
         home=home,
         file=file,

@@ -2,28 +2,19 @@
 
 The adoption says which clients have read the configuration; this says whether what is in it works:
 an address may be one where nothing answers, or a turnlane that requires a key, or that of another
-home. `look_at` gathers what there is to see, from two homes and an address, and only reads;
-`course` decides, and is pure.
+home. `read_sight` and `look_at` gather what there is to see, from two homes and an address, and
+only read; `course` decides, and is pure.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from proxy.codex.files import Files
-from proxy.codex.reading import (
-    BUILT_IN,
-    CONFIG_NAME,
-    OURS,
-    Reading,
-    is_local,
-    is_same_place,
-    read_codex,
-)
+from proxy.codex.place import Environment
+from proxy.codex.reading import BUILT_IN, OURS, Reading, is_local, is_same_place, read_codex
 from proxy.codex.saved import Note, read_note
-from proxy.control.identity import Answerer, answerer_at
+from proxy.control.identity import Answerer
 from proxy.errors import ConfigError, RoutingError
 from proxy.keys import KeyRing
 
@@ -43,16 +34,24 @@ class Destination(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """`note` is about this configuration; `here` is the base URL of this home's turnlane, if that
-    runs and says so. `held` is whether something has the home, so that a turnlane may be its own.
-    `answered` is None where no one was asked, as for an address that is not of this machine."""
+    """`note` is the note in this home, or `note_problem` says why it cannot be used. `here` is the
+    base URL of this home's turnlane, if that runs and says so. `held` is whether a process has the
+    home, so that a turnlane may be its own. `answered` is None where no one was asked, as for an
+    address that is not of this machine."""
 
     reading: Reading
+    config: str = ""
     note: Note | None = None
+    note_problem: str | None = None
     here: str | None = None
     held: bool = False
     answered: Answerer | None = None
     keys: bool = False
+
+    @property
+    def noted(self) -> Note | None:
+        """The note, if it is about this configuration."""
+        return self.note if self.note is not None and self.note.config == self.config else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +90,7 @@ def _way(sight: Sight) -> Destination:
         )
     if sight.answered is Answerer.TURNLANE:
         return Destination.ANOTHER
-    noted = sight.note is not None and sight.note.value == reading.url
+    noted = sight.noted is not None and sight.noted.value == reading.url
     if noted or (sight.answered is Answerer.NOBODY and reading.provider in {BUILT_IN, OURS}):
         return Destination.NOBODY
     return own
@@ -154,50 +153,39 @@ def _mend(way: Destination, sight: Sight) -> str | None:
             return None
 
 
-Asks = Callable[[str], Answerer]
-
-
-def look_at(
-    files: Files,
-    home: Path,
-    where: Path,
-    *,
-    here: str | None,
-    held: bool,
-    hung: bool = False,
-    asks: Asks = answerer_at,
-) -> Sight:
-    """Gather what is known, without raising.
-
-    `where` is Codex's home; `here` and `held` are as in `Sight`; `hung` says that this home's
-    turnlane did not answer before, so it is not asked again.
-    """
-    seen = Sight(
-        reading=read_codex(files, where, here),
-        note=_note_about(files, home, where / CONFIG_NAME),
+def read_sight(place: Environment, *, here: str | None, held: bool = False) -> Sight:
+    """Read what the two homes hold, without raising. `here` and `held` are as in `Sight`."""
+    note, note_problem = None, None
+    try:
+        note = read_note(place.files, place.home)
+    except RoutingError as error:
+        note_problem = str(error)
+    return Sight(
+        reading=read_codex(place.files, place.codex, here),
+        config=str(place.config),
+        note=note,
+        note_problem=note_problem,
         here=here,
         held=held,
-        keys=has_keys(home),
+        keys=has_keys(place.home),
     )
+
+
+def look_at(place: Environment, *, here: str | None, held: bool, hung: bool = False) -> Sight:
+    """Read the two homes and ask what answers where Codex goes, without raising. `hung` says that
+    this home's turnlane did not answer before, so it is not asked again."""
+    seen = read_sight(place, here=here, held=held)
     url = seen.reading.url
     if url is None or not needs_asking(seen):
         return seen
-    known = hung and seen.note is not None and seen.note.value == url
-    return replace(seen, answered=Answerer.NOBODY if known else asks(url))
+    known = hung and seen.noted is not None and seen.noted.value == url
+    return replace(seen, answered=Answerer.NOBODY if known else place.ask(url).by)
 
 
 def has_keys(home: Path) -> bool:
-    """Return whether callers need a key. A file that cannot be read keeps turnlane from
-    starting."""
+    """Return whether callers need a key; with a file that cannot be read, turnlane does not
+    start."""
     try:
         return len(KeyRing(home)) > 0
     except ConfigError:
         return False
-
-
-def _note_about(files: Files, home: Path, config: Path) -> Note | None:
-    try:
-        note = read_note(files, home)
-    except RoutingError:
-        return None
-    return note if note is not None and note.config == str(config) else None

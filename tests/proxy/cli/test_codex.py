@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
-import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +25,7 @@ from proxy.codex.place import Environment, turn_on
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
 from proxy.config.load import load
-from proxy.control.identity import problem_at, problem_with
+from proxy.control.identity import Answered, Answerer, who_answers
 from proxy.errors import ConfigError, RoutingError
 from proxy.home.lock import locked
 from proxy.keys import KEYS_NAME, KeyRing
@@ -35,11 +33,11 @@ from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.proxy.codex.kit import URL, WALL, Homes
 from tests.proxy.codex.test_processes import FakeProcess
+from tests.testkit.listeners import HEALTHY, answering, closed_port
 from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20
 BEFORE = b"# mine\n[tui]\n"
-HEALTHY = b'{"service":"turnlane","status":"alive"}'
 
 
 @pytest.fixture
@@ -62,36 +60,15 @@ def codex(homes: Homes, *arguments: str) -> Result:
 
 def place(homes: Homes, problem: str | None = None, **environment: str) -> Environment:
     """A place whose ports all answer alike."""
+    answer = Answered(by=Answerer.OTHER if problem else Answerer.TURNLANE, problem=problem)
     return Environment(
         home=homes.home,
         environment={"CODEX_HOME": str(homes.codex), **environment},
         wall=lambda: WALL,
-        probe=lambda _port: problem,
+        asks=lambda _url: Answered(
+            by=Answerer.OTHER if problem else Answerer.TURNLANE, problem=problem
+        ),
     )
-
-
-@contextmanager
-def answering(body: bytes, status: bytes = b"200 OK") -> Iterator[int]:
-    """A listener that gives one answer to one request."""
-    head = b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body)
-
-    def answer(listening: socket.socket) -> None:
-        peer, _ = listening.accept()
-        with peer:
-            peer.recv(65536)
-            peer.sendall(head + body)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=answer, args=(listening,))
-        thread.start()
-        yield listening.getsockname()[1]
-        thread.join()
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
 
 
 # On.
@@ -122,27 +99,27 @@ def test_on_refuses_a_port_where_nothing_listens(homes: Homes) -> None:
 )
 def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
     with answering(body) as port:
-        problem = problem_at(port)
+        problem = who_answers(f"http://127.0.0.1:{port}").problem
 
     assert f"127.0.0.1:{port}" in (problem or "")
 
 
 def test_the_answer_of_another_program_is_explained(snapshot: Snapshot) -> None:
     with answering(b"hello") as port:
-        problem = problem_at(port)
+        problem = who_answers(f"http://127.0.0.1:{port}").problem
 
     snapshot("codex", problem, port=port)
 
 
 def test_an_unhealthy_turnlane_is_still_a_turnlane() -> None:
-    with answering(HEALTHY, b"503 Service Unavailable") as port:
-        assert problem_at(port) is None
+    with answering(HEALTHY, b"HTTP/1.1 503 Service Unavailable\r\n") as port:
+        assert who_answers(f"http://127.0.0.1:{port}") == Answered(by=Answerer.TURNLANE)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
 def test_a_turnlane_is_asked_at_its_address_or_on_loopback(host: str) -> None:
     with answering(HEALTHY) as port:
-        assert problem_with(f"http://{host}:{port}") is None
+        assert who_answers(f"http://{host}:{port}").problem is None
 
 
 @pytest.mark.parametrize(
@@ -151,7 +128,7 @@ def test_a_turnlane_is_asked_at_its_address_or_on_loopback(host: str) -> None:
 def test_the_address_that_did_not_answer_is_named(host: str, asked: str) -> None:
     port = closed_port()
 
-    assert f"{asked}:{port}" in (problem_with(f"http://{host}:{port}") or "")
+    assert f"{asked}:{port}" in (who_answers(f"http://{host}:{port}").problem or "")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
@@ -550,7 +527,7 @@ async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
     homes: Homes, nursery: trio.Nursery, quiet: None
 ) -> None:
     disk = WatchedDisk(homes.config)
-    where = replace(place(homes), files=disk, probe=problem_at)
+    where = replace(place(homes), files=disk, asks=None)
     with trio.fail_after(SECONDS):
         running = await serving(nursery, homes, where)
         connected = await disk.contents.receive()

@@ -23,8 +23,8 @@ from proxy.keys import KeyRing
 from proxy.process.serve import serve
 from proxy.responses.events import TokenUsage
 from proxy.runtime import Runtime
-from tests.proxy.control.test_offline import listening
 from tests.testkit.home import journal, keep
+from tests.testkit.listeners import listening
 from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20

@@ -13,10 +13,7 @@ from typer.testing import CliRunner, Result
 from proxy.cli.main import app
 from proxy.cli.status import show_finding
 from proxy.status.finding import good, wrong
-from tests.proxy.cli.test_codex import closed_port
-from tests.proxy.status.test_reachability import upstream
-
-OK = b"HTTP/1.1 200 OK\r\n"
+from tests.testkit.listeners import answering, closed_port
 
 
 def turnlane(home: Path, *arguments: str, url: str = "http://127.0.0.1:9", **more: str) -> Result:
@@ -68,8 +65,8 @@ def test_a_terminal_without_such_letters_is_spared_them(home: Path) -> None:
 
 
 def test_a_doctor_that_finds_nothing_wrong_exits_with_0(home: Path) -> None:
-    with upstream(OK) as url:
-        done = turnlane(home, "doctor", url=url)
+    with answering() as port:
+        done = turnlane(home, "doctor", url=f"http://127.0.0.1:{port}")
 
     assert done.exit_code == 0
     assert "XX" not in done.stdout
@@ -80,8 +77,8 @@ def test_a_doctor_names_what_is_wrong_and_exits_with_1(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "keys.json").touch(mode=0o600)
     (home / "keys.json").chmod(0o644)
-    with upstream(OK) as url:
-        done = turnlane(home, "doctor", url=url)
+    with answering() as port:
+        done = turnlane(home, "doctor", url=f"http://127.0.0.1:{port}")
 
     assert done.exit_code == 1
     assert done.stdout.count("XX") == 1

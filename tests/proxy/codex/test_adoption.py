@@ -23,7 +23,9 @@ from proxy.codex.adoption import (
     judge_adoption,
     last_turn,
 )
+from proxy.codex.destination import read_sight
 from proxy.codex.files import Disk
+from proxy.codex.place import Environment
 from proxy.codex.reading import codex_home, read_codex
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
@@ -224,10 +226,17 @@ def gathered(
     *processes: FakeProcess,
     url: str | None = None,
     last_turn: float | None = None,
-    now: float = WALL + 100,
+    codex: Path | None = None,
+    files: Disk | None = None,
 ) -> Adoption:
-    environment = {"CODEX_HOME": str(homes.codex)}
-    return adoption(homes.home, environment, now, last_turn, url=url, walk=lambda: processes)
+    place = Environment(
+        home=homes.home,
+        environment={"CODEX_HOME": str(codex or homes.codex)},
+        files=files or Disk(),
+        wall=lambda: WALL + 100,
+        walk=lambda: processes,
+    )
+    return adoption(place, read_sight(place, here=url), last_turn)
 
 
 def client(homes: Homes, started: float) -> FakeProcess:
@@ -362,9 +371,8 @@ def test_a_note_about_another_home_says_nothing_about_this_one(homes: Homes) -> 
     other = homes.root / "other"
     other.mkdir()
     (other / "config.toml").write_bytes(homes.config.read_bytes())
-    found = adoption(homes.home, {"CODEX_HOME": str(other)}, WALL, None, walk=list)
 
-    assert found.state is State.UNKNOWN
+    assert gathered(homes, codex=other).state is State.UNKNOWN
 
 
 @pytest.mark.parametrize("broken", ["config", "note", "directory"])
@@ -397,12 +405,7 @@ def test_a_file_that_vanishes_between_two_looks_is_unknown(homes: Homes) -> None
         def read(self, path: Path) -> bytes | None:
             return f'{KEY} = "{URL}"\n'.encode() if path == homes.config else super().read(path)
 
-    environment = {"CODEX_HOME": str(homes.codex)}
-    found = adoption(
-        homes.home, environment, WALL, None, url=BASE, files=Vanishing(), walk=lambda: ()
-    )
-
-    assert found.state is State.UNKNOWN
+    assert gathered(homes, url=BASE, files=Vanishing()).state is State.UNKNOWN
 
 
 def test_looking_changes_no_file(homes: Homes) -> None:

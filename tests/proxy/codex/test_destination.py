@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from proxy.codex.destination import Course, Destination, Sight, course, look_at, needs_asking
-from proxy.codex.files import Disk
+from proxy.codex.place import Environment
 from proxy.codex.reading import Reading, read_config
 from proxy.codex.toml_edit import KEY
-from proxy.control.identity import Answerer, answerer_at
+from proxy.control.identity import Answered, Answerer, who_answers
 from proxy.keys import KEYS_NAME, KeyRing
-from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
 from tests.proxy.codex.kit import OTHER_URL, URL, Homes
+from tests.testkit.listeners import HEALTHY, answering, closed_port
 from tests.testkit.snapshots import Snapshot
 
 HERE = URL.removesuffix("/v1")
@@ -128,11 +128,13 @@ def test_each_destination_has_words(snapshot: Snapshot) -> None:
 def look(homes: Homes, answered: Answerer = N, *, hung: bool = False) -> tuple[Course, list[str]]:
     asked: list[str] = []
 
-    def asks(url: str) -> Answerer:
+    def asks(url: str) -> Answered:
         asked.append(url)
-        return answered
+        return Answered(by=answered)
 
-    seen = look_at(Disk(), homes.home, homes.codex, here=None, held=hung, hung=hung, asks=asks)
+    environment = {"CODEX_HOME": str(homes.codex)}
+    place = Environment(home=homes.home, environment=environment, asks=asks)
+    seen = look_at(place, here=None, held=hung, hung=hung)
     return course(seen), asked
 
 
@@ -179,8 +181,8 @@ def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
 )
 def test_who_answers_is_known_by_what_is_answered(body: bytes, answerer: Answerer) -> None:
     with answering(body) as port:
-        assert answerer_at(f"http://127.0.0.1:{port}/v1") is answerer
+        assert who_answers(f"http://127.0.0.1:{port}/v1").by is answerer
 
 
 def test_nobody_answers_where_nobody_listens() -> None:
-    assert answerer_at(f"http://127.0.0.1:{closed_port()}/v1") is N
+    assert who_answers(f"http://127.0.0.1:{closed_port()}/v1").by is N

@@ -4,8 +4,7 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -37,8 +36,8 @@ from proxy.home.lock import CONTROL_NAME, locked
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.summary import LastHour, Past
 from proxy.keys import KeyRing
-from tests.proxy.status.kit import answering
 from tests.testkit.home import journal, remembered
+from tests.testkit.listeners import commanded, listening
 from tests.testkit.snapshots import Snapshot
 from tests.testkit.users import as_somebody
 
@@ -66,7 +65,7 @@ def test_where_nothing_was_nothing_is_made(tmp_path: Path) -> None:
 
 
 def test_one_that_runs_is_asked(tmp_path: Path) -> None:
-    with answering(tmp_path, {"past": {"past": msgspec.to_builtins(KNOWN)}}):
+    with commanded(tmp_path, {"past": {"past": msgspec.to_builtins(KNOWN)}}):
         assert past_of(tmp_path, NOW) == KNOWN
 
 
@@ -74,7 +73,7 @@ def test_one_that_runs_is_asked(tmp_path: Path) -> None:
 def test_one_that_does_not_know_is_as_none(said: dict[str, object], tmp_path: Path) -> None:
     with journal(tmp_path, TURN):
         pass
-    with answering(tmp_path, {"past": said}):
+    with commanded(tmp_path, {"past": said}):
         assert past_of(tmp_path, NOW) == KNOWN
 
 
@@ -175,25 +174,6 @@ def test_an_account_that_config_toml_hides_is_said(
 def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:
     with pytest.raises(NotRunning):
         ask(tmp_path, ListWorkflows())
-
-
-@contextmanager
-def listening(home: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Something at a control socket, for one connection."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home / CONTROL_NAME))
-        listener.listen()
-
-        def accept() -> None:
-            peer, _ = listener.accept()
-            with peer:
-                peer.recv(65536)
-                serve(peer)
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        yield
-        thread.join()
 
 
 def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from proxy.status.processes import Listener, Neighbour, is_serving, listener_at, neighbours
-from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
+from tests.testkit.listeners import HEALTHY, answering, closed_port
 
 LOOPBACK = "127.0.0.1"
 
