@@ -4,7 +4,6 @@ from typing import assert_never
 
 from proxy.control.commands import (
     AddKey,
-    KeyAnswer,
     KeyCommand,
     KeyMade,
     KeyRevoked,
@@ -17,7 +16,7 @@ from proxy.errors import CommandFailed
 from proxy.keys import Key, KeyRing
 
 
-def about_keys(keys: KeyRing, command: KeyCommand) -> KeyAnswer:
+def about_keys(keys: KeyRing, command: KeyCommand) -> KeyMade | KeysListed | KeyRevoked:
     """Carry out one command. Raises CommandFailed."""
     try:
         match command:

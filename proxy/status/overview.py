@@ -93,17 +93,16 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "home": str(seen.home),
         "held_by": seen.held_by,
         "hindrance": seen.hindrance,
-        "routing": asdict(seen.routing) | routed(seen.course, serving=seen.serving),
+        "routing": {
+            **asdict(seen.routing),
+            "way": seen.course.way,
+            "answered": seen.course.answered,
+            "serving": seen.serving,
+        },
         "hour": hour,
         "journal_problem": seen.journal_problem,
         "process": None if seen.running is None else dict(seen.running),
     }
-
-
-def routed(found: Course, *, serving: bool) -> dict[str, Any]:
-    """Return what a program is told besides the adoption, which does not say whether a
-    configuration works."""
-    return {"way": found.way, "answered": found.answered, "serving": serving}
 
 
 def _problem(

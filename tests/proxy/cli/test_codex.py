@@ -65,9 +65,7 @@ def place(homes: Homes, problem: str | None = None, **environment: str) -> Envir
         home=homes.home,
         environment={"CODEX_HOME": str(homes.codex), **environment},
         wall=lambda: WALL,
-        asks=lambda _url: Answered(
-            by=Answerer.OTHER if problem else Answerer.TURNLANE, problem=problem
-        ),
+        asks=lambda _url: answer,
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.codex.destination import Course, Destination, Sight, course, look_at, needs_asking
+from proxy.codex.destination import Course, Destination, Sight, course, look_at
 from proxy.codex.place import Environment
 from proxy.codex.reading import Reading, read_config
 from proxy.codex.toml_edit import KEY
@@ -166,7 +166,6 @@ def test_only_an_address_of_this_machine_is_asked(homes: Homes) -> None:
     homes.config.write_text(f'{KEY} = "{FAR}"\n')
 
     assert look(homes)[1] == []
-    assert not needs_asking(Sight(reading=root(URL), here=HERE))
 
 
 def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
