@@ -10,10 +10,9 @@ from proxy.codex.destination import Course, Destination, Sight, course, look_at
 from proxy.codex.place import Environment
 from proxy.codex.reading import Reading, read_config
 from proxy.codex.toml_edit import KEY
-from proxy.control.identity import Answered, Answerer, who_answers
+from proxy.control.identity import Answered, Answerer
 from proxy.keys import KEYS_NAME, KeyRing
 from tests.proxy.codex.kit import OTHER_URL, URL, Homes
-from tests.testkit.listeners import HEALTHY, answering, closed_port
 from tests.testkit.snapshots import Snapshot
 
 HERE = URL.removesuffix("/v1")
@@ -173,15 +172,3 @@ def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
     (homes.home / KEYS_NAME).write_bytes(b"{")
 
     assert look(homes)[0].way is Destination.ELSEWHERE
-
-
-@pytest.mark.parametrize(
-    ("body", "answerer"), [(HEALTHY, T), (b"hello", X), (b'{"service":"other"}', X)]
-)
-def test_who_answers_is_known_by_what_is_answered(body: bytes, answerer: Answerer) -> None:
-    with answering(body) as port:
-        assert who_answers(f"http://127.0.0.1:{port}/v1").by is answerer
-
-
-def test_nobody_answers_where_nobody_listens() -> None:
-    assert who_answers(f"http://127.0.0.1:{closed_port()}/v1").by is N
