@@ -70,6 +70,26 @@ def test_a_pipe_and_a_wide_terminal_have_everything(columns: int | None) -> None
     assert [x in titles for x in ("transport", "lane", "root", "first ms")] == [True] * 4
 
 
+@pytest.mark.parametrize(
+    ("account", "move", "reason", "shown"),
+    [
+        ("work", Move.REUSED, "bound", "work"),
+        ("work", Move.REBOUND, "quota", "work rebound/quota"),
+        ("work", Move.NEW, "strategy", "work new/strategy"),
+        (None, Move.CLEARED, "paused", "- cleared/paused"),
+        ("a" * 40, Move.DETOUR, "trouble", "a" * 40 + " detour/trouble"),
+        (None, None, None, ""),
+    ],
+)
+def test_the_log_says_how_a_turn_came_to_its_account(
+    account: str | None, move: Move | None, reason: str | None, shown: str
+) -> None:
+    titles, text = log_lines(None)
+    record = replace(TURN, account=account, move=move, reason=reason)
+
+    assert text(record)[titles.index("account") :] == shown
+
+
 @given(
     columns=st.integers(1, 179),
     names=st.tuples(*[st.text("abc-", min_size=1, max_size=99)] * 3),

@@ -33,10 +33,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_status_of_nothing_is_a_failure_that_says_what_to_do(home: Path) -> None:
-    done = turnlane(home, "status")
+    done, as_json = turnlane(home, "status"), turnlane(home, "status", "--json")
+    document = json.loads(as_json.stdout)
 
-    assert done.exit_code == 1
+    assert (done.exit_code, as_json.exit_code) == (1, 1)
     assert "turnlane serve" in done.stdout
+    assert (document["serving"], document["process"]) == (False, None)
+    assert document["home"] == str(home)
     assert not home.exists()
 
 
@@ -45,15 +48,6 @@ def test_no_line_ends_in_blanks(command: str, home: Path) -> None:
     lines = turnlane(home, command).stdout.splitlines()
 
     assert lines == [line.rstrip() for line in lines]
-
-
-def test_it_is_a_failure_for_programs_too(home: Path) -> None:
-    done = turnlane(home, "status", "--json")
-    document = json.loads(done.stdout)
-
-    assert done.exit_code == 1
-    assert (document["serving"], document["process"]) == (False, None)
-    assert document["home"] == str(home)
 
 
 def test_a_terminal_without_such_letters_is_spared_them(home: Path) -> None:
