@@ -1,4 +1,7 @@
-"""The operator's commands about keys, on the key ring of one home."""
+"""The operator's commands about keys, on the key ring of one home.
+
+The same function serves a process that runs and a home that no process holds.
+"""
 
 from typing import assert_never
 

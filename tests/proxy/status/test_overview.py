@@ -67,25 +67,20 @@ def test_one_that_answers_on_its_socket_and_its_port_serves(home: Path) -> None:
     assert asked == [URL]
 
 
-def test_one_whose_port_is_answered_by_something_else_does_not_serve(home: Path) -> None:
-    with commanded(home, ANSWERS):
-        found, _ = look(home, "another program")
-
-    assert (found.serving, found.problem) == (False, "another program")
-
-
-def test_a_turnlane_that_shuts_down_does_not_serve(home: Path, snapshot: Snapshot) -> None:
-    ends = {**ANSWERS, "status": {**RUNNING, "state": "draining"}}
-    with commanded(home, ends):
-        found, _ = look(home)
-
-    assert not found.serving
-    snapshot("status", found.problem)
-
-
-def test_a_turnlane_without_a_known_address_does_not_serve(home: Path, snapshot: Snapshot) -> None:
-    with commanded(home, {**ANSWERS, "url": {"error": "unknown command"}}):
-        found, _ = look(home)
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "another program"),
+        ({"status": {**RUNNING, "state": "draining"}}, None),
+        ({"url": {"error": "unknown command"}}, None),
+    ],
+    ids=["port", "draining", "no-address"],
+)
+def test_one_that_runs_without_serving_is_told_apart(
+    answers: dict[str, object], problem: str | None, home: Path, snapshot: Snapshot
+) -> None:
+    with commanded(home, {**ANSWERS, **answers}):
+        found, _ = look(home, problem)
 
     assert not found.serving
     snapshot("status", found.problem)
@@ -107,17 +102,16 @@ def test_a_file_with_a_pid_is_not_believed(left: str, home: Path) -> None:
     assert (found.running, found.held_by, found.url) == (None, None, None)
 
 
-def test_without_a_turnlane_the_home_is_named(home: Path, snapshot: Snapshot) -> None:
-    snapshot("status", look(home)[0].problem, home=home)
-
-
-def test_a_holder_that_does_not_answer_is_named(home: Path, snapshot: Snapshot) -> None:
+def test_a_home_without_a_turnlane_and_one_that_hangs_are_named(
+    home: Path, snapshot: Snapshot
+) -> None:
+    nothing, _ = look(home)
     with locked(home):
         pid = (home / LOCK_NAME).read_text().strip()
-        found, _ = look(home)
+        hung, _ = look(home)
 
-    assert (found.running, found.held_by) == (None, pid)
-    snapshot("status", found.problem, home=home, pid=pid)
+    assert (hung.running, hung.held_by) == (None, pid)
+    snapshot("status", nothing.problem, hung.problem, home=home, pid=pid)
 
 
 def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
