@@ -403,7 +403,9 @@ def test_the_value_to_restore_by_hand_is_named(homes: Homes, snapshot: Snapshot)
     snapshot("codex", raised.value, config=homes.config)
 
 
-ANEW = f'model = "gpt-6"\n{KEY} = "{URL}"\n\n[projects."/home/user/other"]\ntrust_level = "t"\n'
+REWRITTEN = (
+    f'model = "gpt-6"\n{KEY} = "{URL}"\n\n[projects."/home/user/other"]\ntrust_level = "t"\n'
+)
 OWN = f'{KEY} = "{URL}"\n'
 CHOSEN = f'{KEY} = "https://example.invalid/v2"\n'
 
@@ -411,13 +413,13 @@ CHOSEN = f'{KEY} = "https://example.invalid/v2"\n'
 @pytest.mark.parametrize(
     ("prepare", "rewritten", "left"),
     [
-        (plain(TABLES), ANEW, ANEW.replace(OWN, "")),
+        (plain(TABLES), REWRITTEN, REWRITTEN.replace(OWN, "")),
         (plain(PREVIOUS), OWN, f'{KEY} = "https://example.invalid/v1"\n'),
         (plain(TABLES), CHOSEN, CHOSEN),
         (plain(OWN.encode()), f"{OWN}a = 1\n", f"{OWN}a = 1\n"),
         (no_file, f"{OWN}[tui]\n", "[tui]\n"),
     ],
-    ids=["anew", "previous", "chosen", "own", "made"],
+    ids=["rewritten", "previous", "chosen", "own", "made"],
 )
 def test_a_file_that_the_client_rewrote_loses_only_our_value(
     prepare: Prepare, rewritten: str, left: str, homes: Homes, snapshot: Snapshot

@@ -113,7 +113,7 @@ def homes(tmp_path: Path) -> Homes:
     return homes
 
 
-def test_what_turnlane_wrote_counts_whoever_answers_and_is_asked_once(
+def test_what_turnlane_wrote_counts_whatever_answers_and_is_asked_once(
     homes: Homes, snapshot: Snapshot
 ) -> None:
     homes.on()
