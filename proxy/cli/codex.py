@@ -16,7 +16,7 @@ from proxy.cli.common import print_json, say
 from proxy.codex.connect import disconnect, leftover, with_leftover
 from proxy.codex.files import Disk
 from proxy.codex.place import Environment, turn_on
-from proxy.codex.reading import CONFIG_NAME, Reading, codex_home, read_codex
+from proxy.codex.reading import CONFIG_NAME, codex_home
 from proxy.codex.saved import NOTE_NAME, Note, read_note
 from proxy.codex.toml_edit import KEY
 from proxy.errors import ConfigError, RoutingError
@@ -24,6 +24,7 @@ from proxy.home.lock import holder
 
 if TYPE_CHECKING:
     from proxy.codex.adoption import Adoption
+    from proxy.codex.destination import Sight
 
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 """Hosts that also hear what `turnlane codex on` writes."""
@@ -42,7 +43,8 @@ env_http_headers = {{ "x-turnlane-key" = "TURNLANE_KEY" }}
 
 def on(place: Environment, port: int | None) -> int:
     """Connect Codex if a turnlane answers on the port."""
-    from proxy.codex.adoption import State
+    from proxy.codex.adoption import State, adoption, last_turn
+    from proxy.codex.destination import read_sight
     from proxy.control.identity import port_of, running_url
 
     url = running_url(place.home)
@@ -54,17 +56,18 @@ def on(place: Environment, port: int | None) -> int:
         return _failed(error)
     if url is None or port_of(url) != port:
         say(f"the turnlane on port {port} does not use {place.home}: it has another TURNLANE_HOME")
-    profile = read_codex(place.files, place.codex).profile
-    if profile is not None:
+    sight = read_sight(place, here=url)
+    if (profile := sight.reading.profile) is not None:
         say(f"{place.config} sets profile = {profile!r}, and Codex 0.171 refuses to start with it")
-    now = place.adoption(url)
+    seen = last_turn(place.home, place.wall(), running=url is not None)
+    now = adoption(place, sight, seen)
     if now.state is not State.ADOPTED:
         say(_sentence(now))
     return 0
 
 
 def off(place: Environment) -> int:
-    """Put back what stood there."""
+    """Restore what was there before."""
     try:
         noted = place.files.read(place.home / NOTE_NAME) is not None
         said = disconnect(place.files, place.home)
@@ -80,8 +83,9 @@ def off(place: Environment) -> int:
 
 def show(place: Environment, *, as_json: bool) -> int:
     """Print where Codex goes, whether the note agrees, and what would go another way."""
+    from proxy.codex.adoption import adoption, last_turn
     from proxy.codex.destination import course, look_at
-    from proxy.control.identity import answerer_at, base_url, port_of, running_url
+    from proxy.control.identity import base_url, port_of, running_url
     from proxy.keys import KeyRing
 
     try:
@@ -90,23 +94,15 @@ def show(place: Environment, *, as_json: bool) -> int:
         return _failed(error)
     url = running_url(place.home)
     held = url is not None or holder(place.home) is not None
-    hung = held and url is None
-    sight = look_at(
-        place.files,
-        place.home,
-        place.codex,
-        here=url,
-        held=held,
-        hung=hung,
-        asks=place.asks or answerer_at,
-    )
+    sight = look_at(place, here=url, held=held, hung=held and url is None)
     reading, found = sight.reading, course(sight)
+    seen = last_turn(place.home, place.wall(), running=url is not None)
     shown: dict[str, Any] = {
         "config": str(place.config),
         "problem": reading.problem,
         "value": reading.value,
         "url": reading.url,
-        "note": _note(place, reading),
+        "note": _note(sight),
         "bypasses": reading.bypasses,
         "profile": reading.profile,
         "way": found.way,
@@ -114,7 +110,7 @@ def show(place: Environment, *, as_json: bool) -> int:
         "mend": found.mend,
         "answered": found.answered,
         "serving": url is not None,
-        "adoption": asdict(place.adoption(url)),
+        "adoption": asdict(adoption(place, sight, seen)),
         "provider": _PROVIDER.format(url=url or base_url(port_of(None))) if keys else None,
     }
     if as_json:
@@ -124,15 +120,13 @@ def show(place: Environment, *, as_json: bool) -> int:
     return 0
 
 
-def _note(place: Environment, reading: Reading) -> dict[str, Any] | None:
-    """Return what is noted about the time before, and whether the configuration agrees with it."""
-    try:
-        note = read_note(place.files, place.home)
-    except RoutingError as error:
-        return {"problem": str(error), "agrees": False}
-    if note is None:
+def _note(sight: "Sight") -> dict[str, Any] | None:
+    """Return what the note says, and whether the configuration agrees with it."""
+    if sight.note_problem is not None:
+        return {"problem": sight.note_problem, "agrees": False}
+    if (note := sight.note) is None:
         return None
-    problem = _disagreement(place, reading, note)
+    problem = _disagreement(sight, note)
     return {
         "config": note.config,
         "value": note.value,
@@ -144,13 +138,12 @@ def _note(place: Environment, reading: Reading) -> dict[str, Any] | None:
     }
 
 
-def _disagreement(place: Environment, reading: Reading, note: Note) -> str | None:
-    config = str(place.config)
-    if note.config != config:
-        return f"it is about {note.config}, but CODEX_HOME now means {config}"
+def _disagreement(sight: "Sight", note: Note) -> str | None:
+    if note.config != sight.config:
+        return f"it is about {note.config}, but CODEX_HOME now means {sight.config}"
     if note.phase != "done":
         return "connecting Codex was interrupted; run `turnlane codex on` or `turnlane codex off`"
-    if reading.problem is None and reading.value != note.value:
+    if sight.reading.problem is None and sight.reading.value != note.value:
         return f"turnlane wrote {note.value}, which is no longer there"
     return None
 
@@ -161,7 +154,9 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
         lines.append(f"problem        {shown['problem']}")
     else:
         lines.append(f"Codex goes to  {shown['url'] or 'the provider directly'}")
-        lines += _way_lines(shown)
+        lines.append(f"which means    it {shown['said']}")
+        if shown["mend"] not in {None, "turnlane codex show"}:
+            lines.append(f"what helps     {shown['mend']}")
     note = shown["note"]
     if note is None:
         lines.append("note           none: `turnlane codex on` was not used, or has been undone")
@@ -185,14 +180,6 @@ def _lines(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _way_lines(shown: Mapping[str, Any]) -> list[str]:
-    """Say whether that works."""
-    lines = [f"which means    it {shown['said']}"]
-    if shown["mend"] not in {None, "turnlane codex show"}:
-        lines.append(f"what helps     {shown['mend']}")
-    return lines
-
-
 def _adoption_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"adoption       {found['state']}: {found['why']}"]
     for title, clients in (("restart", found["stale"]), ("unreadable", found["unreadable"])):
@@ -211,8 +198,8 @@ def _failed(error: Exception) -> int:
 
 
 def hint_of_codex(url: str, home: Path, environment: Mapping[str, str], command: str) -> str:
-    """Tell the user who started turnlane how Codex comes to it; `command` is how turnlane is called
-    here."""
+    """Return what to tell the user who started turnlane about connecting Codex; `command` is how
+    turnlane is called here."""
     from proxy.control.identity import HOST, base_url
     from proxy.keys import KeyRing
 
@@ -231,7 +218,7 @@ def hint_of_codex(url: str, home: Path, environment: Mapping[str, str], command:
 
 
 def called(program: str, found: str | None) -> str:
-    """Say how turnlane is called, from what this process was started as and where PATH leads."""
+    """Return how turnlane is called, from how this process was started and where PATH leads."""
     if os.path.basename(program) != "turnlane":
         return "turnlane"
     if found is not None and os.path.realpath(found) == os.path.realpath(program):

@@ -1,4 +1,4 @@
-"""What the commands share: common options, the home they act on, and exit codes."""
+"""What the commands share: options, the home they act on, output, and exit codes."""
 
 import errno
 import os
@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from proxy.errors import CommandFailed, ConfigError
 from proxy.home.lock import home_of
@@ -31,20 +32,29 @@ _UNWRITABLE: Final = frozenset(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def operate(command: Callable[[Path], int]) -> None:
-    """Run a command on the home of this environment, and exit with its code."""
-    try:
-        code = command(home_of(os.environ))
-    except CommandFailed as error:
-        say(str(error))
-        code = 1
-    except ConfigError as error:
-        complain(error)
-    raise typer.Exit(code)
+class Commands(TyperGroup):
+    """A group whose commands return their exit code; an error of the operator is one line on stderr
+    and exit code 1, or 2 if usage or configuration is to blame."""
+
+    def invoke(self, ctx: Any) -> NoReturn:  # noqa: ANN401  typer's name for it is private
+        try:
+            code = super().invoke(ctx)
+        except CommandFailed as error:
+            say(str(error))
+            code = 1
+        except ConfigError as error:
+            say(str(error))
+            code = 2
+        raise typer.Exit(code or 0)
+
+
+def home() -> Path:
+    """Return turnlane's home in this environment."""
+    return home_of(os.environ)
 
 
 def say(text: str) -> None:
-    """Tell the user something that is not part of the answer."""
+    """Print something on stderr that is not part of the answer."""
     typer.echo(f"turnlane: {text}", err=True)
 
 
@@ -54,17 +64,16 @@ def print_json(answer: object) -> None:
     typer.echo(msgspec.json.encode(answer, enc_hook=str).decode())
 
 
+def bar_of(console: "Console") -> str:
+    """Return a filled and an empty piece of a bar, from letters that the terminal has."""
+    return "▇▁" if console.encoding.startswith("utf") else "#."
+
+
 def print_trimmed(what: "RenderableType", console: "Console") -> None:
-    """Print without the blanks up to the width of a table, which are in the way in a file."""
+    """Print without the trailing blanks of a table, which are in the way in a file."""
     with console.capture() as shown:
         console.print(what)
     console.file.writelines(f"{line.rstrip()}\n" for line in shown.get().splitlines())
-
-
-def complain(error: BaseException) -> NoReturn:
-    """Say what is wrong with the usage or the configuration; exit code 2."""
-    say(str(error))
-    raise typer.Exit(2)
 
 
 def say_what_is_lost(command: Callable[[], None]) -> None:

@@ -10,18 +10,20 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from proxy import __version__
 from proxy.cli.accounts import accounts
-from proxy.cli.common import AsJson, ConfigFile, complain, operate, say_what_is_lost
+from proxy.cli.common import AsJson, Commands, ConfigFile, home, say_what_is_lost
+from proxy.cli.keys import keys, workflows
 from proxy.cli.service import service
 from proxy.config.settings import ServerSettings
 from proxy.errors import ConfigError, PortTaken
 
 if TYPE_CHECKING:
+    from proxy.codex.place import Environment
     from proxy.config.load import Config
 
 
@@ -33,6 +35,7 @@ def _show_version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="turnlane",
+    cls=Commands,
     help="A proxy between coding agents and model services.",
     no_args_is_help=True,
     add_completion=False,
@@ -90,63 +93,59 @@ def serve(
     from proxy.process.serve import collect_less_often
     from proxy.process.serve import serve as run
 
-    settings = _settings(config, host=host, port=port, upstream=upstream)
+    given = {"host": host, "port": port}
+    server: dict[str, object] = {key: value for key, value in given.items() if value is not None}
+    flags: dict[str, dict[str, object]] = {
+        "server": server,
+        "upstream": {} if upstream is None else {"url": upstream},
+    }
+    settings = _load(config, flags)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
         format="%(asctime)s turnlane %(levelname)s %(message)s",
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    place = None
-    if codex:
-        from proxy.codex.place import Environment
-
-        place = Environment(home=settings.home, environment=os.environ)
+    place = _place(settings.home) if codex else None
+    launch = read_launch(os.environ, os.getpid(), take_over=take_over)
+    say = partial(_say_ready, settings.home, codex)
+    collect_less_often()
     try:
-        launch = read_launch(os.environ, os.getpid(), take_over=take_over)
-        say = partial(_say_ready, settings.home, codex)
-        collect_less_often()
         trio.run(partial(run, settings, say, codex=place, launch=launch))
     except PortTaken as error:
-        _complain_of_port(error, settings.server)
-    except ConfigError as error:
-        complain(error)
+        raise _with_holder(error, settings.server) from error
 
 
 @app.command()
-def check(config: ConfigFile = None) -> None:
+def check(config: ConfigFile = None) -> int:
     """Check a configuration file and report every key that is wrong."""
     from proxy.cli.check import check_config
 
-    raise typer.Exit(check_config(config, os.environ))
+    return check_config(config, os.environ)
 
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )
-def recall(context: typer.Context) -> None:
+def recall(context: typer.Context) -> int:
     """Run many sessions and prove that nothing is lost."""
     from harness.recall.__main__ import main as harness
 
-    raise typer.Exit(harness(context.args))
+    return harness(context.args)
 
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )
-def simulate(context: typer.Context) -> None:
+def simulate(context: typer.Context) -> int:
     """Compare the cost of three routing strategies on one load."""
     from harness.simulate.simulate import main as simulation
 
-    raise typer.Exit(simulation(context.args))
+    return simulation(context.args)
 
 
-keys = typer.Typer(help="Manage the keys that callers need.", no_args_is_help=True)
-workflows = typer.Typer(
-    help="List the tasks that are tracked, and reset their budgets.", invoke_without_command=True
-)
 codex = typer.Typer(help="Connect and disconnect Codex.", no_args_is_help=True)
 app.add_typer(keys, name="keys")
 app.add_typer(workflows, name="workflows")
@@ -155,51 +154,10 @@ app.add_typer(codex, name="codex")
 app.add_typer(service, name="service")
 
 
-@keys.command("add")
-def keys_add(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what uses the key.")],
-) -> None:
-    """Create a key and print it; it is not shown again."""
-    from proxy.cli.actions import add_key
+def _place(where: Path) -> "Environment":
+    from proxy.codex.place import Environment
 
-    operate(lambda home: add_key(home, name))
-
-
-@keys.command("list")
-def keys_list(as_json: AsJson = False) -> None:
-    """List the keys with their ids and names."""
-    from proxy.cli.actions import list_keys
-
-    operate(lambda home: list_keys(home, as_json=as_json))
-
-
-@keys.command("revoke")
-def keys_revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, from `keys list`.")],
-) -> None:
-    """Revoke a key immediately."""
-    from proxy.cli.actions import revoke_key
-
-    operate(lambda home: revoke_key(home, key_id))
-
-
-@workflows.callback()
-def workflows_list(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the tasks that are tracked, each by the digest of its root."""
-    from proxy.cli.actions import list_workflows
-
-    if context.invoked_subcommand is None:
-        operate(lambda home: list_workflows(home, as_json=as_json))
-
-
-@workflows.command("clear")
-def workflows_clear(
-    root: Annotated[str, typer.Argument(metavar="ROOT", help="Beginning of the root's digest.")],
-) -> None:
-    """Reset a task's usage window."""
-    from proxy.cli.actions import clear_workflow
-
-    operate(lambda home: clear_workflow(home, root))
+    return Environment(home=where, environment=os.environ)
 
 
 @codex.command("on")
@@ -210,54 +168,51 @@ def codex_on(
             min=1, max=65535, metavar="PORT", help="turnlane's port (default: the running one's)."
         ),
     ] = None,
-) -> None:
+) -> int:
     """Point Codex's configuration at a running turnlane."""
     from proxy.cli.codex import on
-    from proxy.codex.place import Environment
 
-    operate(lambda home: on(Environment(home=home, environment=os.environ), port))
+    return on(_place(home()), port)
 
 
 @codex.command("off")
-def codex_off() -> None:
+def codex_off() -> int:
     """Restore Codex's configuration; turnlane need not be running."""
     from proxy.cli.codex import off
-    from proxy.codex.place import Environment
 
-    operate(lambda home: off(Environment(home=home, environment=os.environ)))
+    return off(_place(home()))
 
 
 @codex.command("show")
-def codex_show(as_json: AsJson = False) -> None:
+def codex_show(as_json: AsJson = False) -> int:
     """Show where Codex goes and which processes need a restart."""
     from proxy.cli.codex import show
-    from proxy.codex.place import Environment
 
-    operate(lambda home: show(Environment(home=home, environment=os.environ), as_json=as_json))
+    return show(_place(home()), as_json=as_json)
 
 
 @app.command()
-def status(as_json: AsJson = False) -> None:
+def status(as_json: AsJson = False) -> int:
     """Show whether turnlane serves and whether Codex uses it.
 
     The current load and the last hour follow. The exit code is 0 only if turnlane serves.
     """
     from proxy.cli.status import show_status
 
-    operate(lambda home: show_status(home, json=as_json))
+    return show_status(home(), json=as_json)
 
 
 @app.command()
-def doctor(config: ConfigFile = None, as_json: AsJson = False) -> None:
+def doctor(config: ConfigFile = None, as_json: AsJson = False) -> int:
     """Find problems and name the commands that fix them."""
-    from proxy.cli.doctor import show_doctor
+    from proxy.cli.status import show_doctor
 
     settings: Config | ConfigError
     try:
         settings = _load(config)
     except ConfigError as error:
         settings = error
-    operate(lambda home: show_doctor(home, settings, config, json=as_json))
+    return show_doctor(home(), settings, config, json=as_json)
 
 
 @app.command()
@@ -267,15 +222,13 @@ def log(
         int, typer.Option(min=1, metavar="N", help="Number of records to print at most.")
     ] = 50,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Print the newest records, one for each turn and each refusal."""
-    from proxy.cli.actions import show_log
+    from proxy.cli.log import show_log
 
     shown_on = sys.stdout.isatty() or "COLUMNS" in os.environ
     columns = shutil.get_terminal_size().columns if shown_on else None
-    operate(
-        lambda home: show_log(home, lines=lines, follow=follow, as_json=as_json, columns=columns)
-    )
+    return show_log(home(), lines=lines, follow=follow, as_json=as_json, columns=columns)
 
 
 @app.command()
@@ -294,8 +247,8 @@ def _say_ready(home: Path, codex: bool, url: str) -> None:
         typer.echo(hint_of_codex(url, home, os.environ, command))
 
 
-def _complain_of_port(taken: PortTaken, server: ServerSettings) -> NoReturn:
-    """Report that a port is taken, and by which program, where that can be seen."""
+def _with_holder(taken: PortTaken, server: ServerSettings) -> PortTaken:
+    """Return the error with the program that has the port, where that can be seen."""
     from proxy.status.processes import listener_at
 
     found = listener_at(server.host, server.port)
@@ -303,25 +256,7 @@ def _complain_of_port(taken: PortTaken, server: ServerSettings) -> NoReturn:
     if found is not None and found.turnlane:
         by = f" by another turnlane{by}"
     does = "use `--port N`, or run `turnlane doctor` for details"
-    complain(PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}; {does}"))
-
-
-def _settings(
-    config: Path | None,
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    upstream: str | None = None,
-) -> "Config":
-    server = {"host": host, "port": port}
-    flags: dict[str, dict[str, object]] = {
-        "server": {key: value for key, value in server.items() if value is not None},
-        "upstream": {} if upstream is None else {"url": upstream},
-    }
-    try:
-        return _load(config, flags)
-    except ConfigError as error:
-        complain(error)
+    return PortTaken(taken.key, f"{server.host}:{server.port} is taken{by}; {does}")
 
 
 def _load(

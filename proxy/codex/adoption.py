@@ -28,20 +28,17 @@ What can still cause a false `adopted`:
 """
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from proxy.codex.files import Disk, Files
-from proxy.codex.reading import CONFIG_NAME, codex_home, is_local, is_same_place, read_codex
-from proxy.codex.saved import Note, read_note
+from proxy.codex.destination import Sight
+from proxy.codex.place import Environment
+from proxy.codex.reading import is_local, is_same_place
+from proxy.codex.saved import Note
 from proxy.control.offline import past_of, past_on_disk
-from proxy.errors import ConfigError, RoutingError
-
-if TYPE_CHECKING:
-    from proxy.codex.processes import Walk
+from proxy.errors import ConfigError
 
 CLOCK_SECONDS: Final = 1.0
 """If Codex was connected further in the future than this, the clock has been set back since."""
@@ -147,39 +144,29 @@ def _judge(
     return State.ADOPTED, "no Codex process is running; the next one will read the configuration"
 
 
-def adoption(
-    home: Path,
-    environment: Mapping[str, str],
-    wall: float,
-    last_turn_seen: float | None,
-    *,
-    url: str | None = None,
-    files: Files | None = None,
-    walk: "Walk | None" = None,
-) -> Adoption:
+def adoption(place: Environment, sight: Sight, last_turn_seen: float | None) -> Adoption:
     """Return how far Codex has taken up the routing to this turnlane. Raises nothing.
 
-    `last_turn_seen` is when the last turn came from a client, if one did; `url` is the base URL of
-    the turnlane that runs, where the caller knows it.
+    `last_turn_seen` is when the last turn came from a client, if one did.
     """
-    where = codex_home(environment)
-    routing = find_routing(files or Disk(), home, where, url)
+    routing = find_routing(place, sight)
     clients: tuple[CodexProcess, ...] = ()
     walked = True
     if routing.ours:
         from proxy.codex.processes import find_clients  # it imports psutil, and is seldom needed
 
-        resolved, user = Path(os.path.realpath(where)), os.getuid()
-        found = find_clients(resolved, user, *(() if walk is None else (walk,)))
+        resolved, user = Path(os.path.realpath(place.codex)), os.getuid()
+        found = find_clients(resolved, user, *(() if place.walk is None else (place.walk,)))
         clients, walked = found.clients, found.complete
-    evidence = Evidence(
-        routing=routing,
-        clients=clients,
-        walked=walked,
-        last_turn=last_turn_seen,
-        now=wall,
+    return judge_adoption(
+        Evidence(
+            routing=routing,
+            clients=clients,
+            walked=walked,
+            last_turn=last_turn_seen,
+            now=place.wall(),
+        )
     )
-    return judge_adoption(evidence)
 
 
 def last_turn(home: Path, wall: float, *, running: bool = True) -> float | None:
@@ -191,20 +178,16 @@ def last_turn(home: Path, wall: float, *, running: bool = True) -> float | None:
         return None
 
 
-def find_routing(files: Files, home: Path, where: Path, url: str | None) -> CodexRoute:
+def find_routing(place: Environment, sight: Sight) -> CodexRoute:
     """Return whether Codex's turns go to this turnlane, and since when."""
-    reading = read_codex(files, where)
+    reading, note = sight.reading, sight.noted
     if reading.problem is not None:
         return CodexRoute(ours=None, why=f"Codex's configuration cannot be read: {reading.problem}")
     if reading.url is None:
         return CodexRoute(ours=False, why="Codex goes directly to the provider")
-    try:
-        note = read_note(files, home)
-    except RoutingError as error:
-        return CodexRoute(ours=None, why=str(error))
-    if note is not None and note.config != str(where / CONFIG_NAME):
-        note = None
-    ours = _is_ours(reading.url, note, url)
+    if sight.note_problem is not None:
+        return CodexRoute(ours=None, why=sight.note_problem)
+    ours = _is_ours(reading.url, note, sight.here)
     if not ours:
         why = f"Codex goes to {reading.url}" + (
             "" if ours is False else ", which may be a turnlane"
@@ -212,7 +195,7 @@ def find_routing(files: Files, home: Path, where: Path, url: str | None) -> Code
         return CodexRoute(ours=ours, why=why)
     if note is not None and note.phase == "done" and reading.value == note.value == reading.url:
         return CodexRoute(ours=True, since=note.wall)
-    return CodexRoute(ours=True, since=_changed(where), exact=False)
+    return CodexRoute(ours=True, since=_changed(place.config), exact=False)
 
 
 def _is_ours(points_at: str, note: Note | None, url: str | None) -> bool | None:
@@ -223,9 +206,9 @@ def _is_ours(points_at: str, note: Note | None, url: str | None) -> bool | None:
     return None if is_local(points_at) else False
 
 
-def _changed(where: Path) -> float | None:
+def _changed(config: Path) -> float | None:
     """Return when the file was last written: the value was not written later than that."""
     try:
-        return (where / CONFIG_NAME).stat().st_mtime
+        return config.stat().st_mtime
     except OSError:
         return None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.codex.files import Files
+from proxy.codex.files import Disk
 from proxy.codex.reading import BUILT_IN, CONFIG_NAME, OURS, is_local, read_codex
 from proxy.codex.saved import LOCK_NAME, NOTE_NAME, Note, drop_note, held, keep_note, read_note
 from proxy.codex.toml_edit import (
@@ -35,7 +35,7 @@ from proxy.errors import RoutingError
 from proxy.files import beside
 
 
-def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> str:
+def connect(files: Disk, home: Path, config: Path, value: str, wall: Callable[[], float]) -> str:
     """Point the configuration at `value`, and return a sentence about it.
 
     Raises RoutingError, in which case nothing has changed.
@@ -58,7 +58,7 @@ def connect(files: Files, home: Path, config: Path, value: str, wall: Callable[[
         raise RoutingError(f"{config} cannot be changed: {_why(error)}") from error
 
 
-def disconnect(files: Files, home: Path) -> str:
+def disconnect(files: Disk, home: Path) -> str:
     """Restore the configuration, and return a sentence about it.
 
     Raises RoutingError, in which case the note is kept.
@@ -76,14 +76,14 @@ def disconnect(files: Files, home: Path) -> str:
         raise RoutingError(f"the configuration cannot be restored: {_why(error)}") from error
 
 
-def settle(files: Files, home: Path) -> None:
+def settle(files: Disk, home: Path) -> None:
     """Restore a configuration whose connection was interrupted. Raises RoutingError."""
     note = read_note(files, home)
     if note is not None and note.phase == "intent":
         disconnect(files, home)
 
 
-def _write(files: Files, home: Path, config: Path, value: str, wall: Callable[[], float]) -> None:
+def _write(files: Disk, home: Path, config: Path, value: str, wall: Callable[[], float]) -> None:
     files.make_directory(config.parent)
     target = files.resolve(config)
     original = files.read(target)
@@ -116,14 +116,14 @@ def _write(files: Files, home: Path, config: Path, value: str, wall: Callable[[]
         raise
 
 
-def _finish(files: Files, home: Path, note: Note, wall: Callable[[], float]) -> None:
+def _finish(files: Disk, home: Path, note: Note, wall: Callable[[], float]) -> None:
     """Mark a note as done. The time is taken after the write, so that a client which started
     meanwhile counts as older."""
     if note.phase == "intent":
         keep_note(files, home, msgspec.structs.replace(note, wall=wall(), phase="done"))
 
 
-def _restore(files: Files, home: Path, note: Note) -> str:
+def _restore(files: Disk, home: Path, note: Note) -> str:
     """Restore the configuration, and remove the note once nothing of ours is left.
 
     A client that replaced a link by a file has turned one place into two: both are restored.
@@ -142,7 +142,7 @@ def _restore(files: Files, home: Path, note: Note) -> str:
     return "; ".join(said)
 
 
-def _restore_one(files: Files, path: Path, note: Note) -> str:
+def _restore_one(files: Disk, path: Path, note: Note) -> str:
     """Restore one file. Raises NotToml with what its owner has to do by hand."""
     current = files.read(path)
     if current == note.original:
@@ -185,7 +185,7 @@ def _by_hand(path: Path, note: Note, numbers: tuple[int, ...], error: NotToml) -
     )
 
 
-def _swap(files: Files, path: Path, expected: bytes | None, content: bytes) -> None:
+def _swap(files: Disk, path: Path, expected: bytes | None, content: bytes) -> None:
     """Replace a file if it still has the expected content. Raises OSError."""
     fresh = files.write_beside(path, content, like=True)
     if files.read(path) != expected:
@@ -194,7 +194,7 @@ def _swap(files: Files, path: Path, expected: bytes | None, content: bytes) -> N
     files.replace(fresh, path)
 
 
-def _value(files: Files, config: Path) -> object:
+def _value(files: Disk, config: Path) -> object:
     try:
         return parse(files.read(files.resolve(config))).get(KEY)
     except NotToml:
@@ -215,7 +215,7 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
+def leftover(files: Disk, where: Path, *, root_key: bool = True) -> str | None:
     """Say which line of the configuration in Codex's home its owner has to remove, if there is one.
     Without `root_key`, the root key is what its owner had before, and stays."""
     reading, config = read_codex(files, where), where / CONFIG_NAME
@@ -231,7 +231,7 @@ def leftover(files: Files, where: Path, *, root_key: bool = True) -> str | None:
     return f"remove {line}, which leads Codex to {reading.url}"
 
 
-def with_leftover(files: Files, home: Path, where: Path, error: Exception) -> RoutingError:
+def with_leftover(files: Disk, home: Path, where: Path, error: Exception) -> RoutingError:
     """Return the error, and what to do if the note cannot be used."""
     note = home / NOTE_NAME
     try:

@@ -2,28 +2,20 @@
 
 The adoption says which clients have read the configuration; this says whether what is in it works:
 an address may be one where nothing answers, or a turnlane that requires a key, or that of another
-home. `look_at` gathers what there is to see, from two homes and an address, and only reads;
-`course` decides, and is pure.
+home. `read_sight` and `look_at` gather what there is to see, from two homes and an address, and
+only read; `course` decides, and is pure.
 """
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
+from typing import assert_never
 from urllib.parse import urlsplit
 
-from proxy.codex.files import Files
-from proxy.codex.reading import (
-    BUILT_IN,
-    CONFIG_NAME,
-    OURS,
-    Reading,
-    is_local,
-    is_same_place,
-    read_codex,
-)
+from proxy.codex.place import Environment
+from proxy.codex.reading import BUILT_IN, OURS, Reading, is_local, is_same_place, read_codex
 from proxy.codex.saved import Note, read_note
-from proxy.control.identity import Answerer, answerer_at
+from proxy.control.identity import Answerer
 from proxy.errors import ConfigError, RoutingError
 from proxy.keys import KeyRing
 
@@ -43,16 +35,24 @@ class Destination(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """`note` is about this configuration; `here` is the base URL of this home's turnlane, if that
-    runs and says so. `held` is whether something has the home, so that a turnlane may be its own.
-    `answered` is None where no one was asked, as for an address that is not of this machine."""
+    """`note` is the note in this home, or `note_problem` says why it cannot be used. `here` is the
+    base URL of this home's turnlane, if that runs and says so. `held` is whether a process has the
+    home, so that a turnlane may be its own. `answered` is None where no one was asked, as for an
+    address that is not of this machine."""
 
     reading: Reading
+    config: str = ""
     note: Note | None = None
+    note_problem: str | None = None
     here: str | None = None
     held: bool = False
     answered: Answerer | None = None
     keys: bool = False
+
+    @property
+    def noted(self) -> Note | None:
+        """The note, if it is about this configuration."""
+        return self.note if self.note is not None and self.note.config == self.config else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +66,11 @@ class Course:
     answered: Answerer | None = None
 
 
-def needs_asking(sight: Sight) -> bool:
-    """Return whether it matters what answers where Codex goes."""
-    url = sight.reading.url
-    return url is not None and is_local(url) and not _is_here(sight)
-
-
 def course(sight: Sight) -> Course:
     """Judge where Codex goes."""
     way = _way(sight)
-    return Course(way=way, said=_said(way, sight), mend=_mend(way, sight), answered=sight.answered)
+    said, mend = _words(way, sight)
+    return Course(way=way, said=said, mend=mend, answered=sight.answered)
 
 
 def _way(sight: Sight) -> Destination:
@@ -91,7 +86,7 @@ def _way(sight: Sight) -> Destination:
         )
     if sight.answered is Answerer.TURNLANE:
         return Destination.ANOTHER
-    noted = sight.note is not None and sight.note.value == reading.url
+    noted = sight.noted is not None and sight.noted.value == reading.url
     if noted or (sight.answered is Answerer.NOBODY and reading.provider in {BUILT_IN, OURS}):
         return Destination.NOBODY
     return own
@@ -106,98 +101,67 @@ def _may_be_ours(sight: Sight) -> bool:
     return sight.held and sight.here is None
 
 
-def _said(way: Destination, sight: Sight) -> str:
-    url, provider = sight.reading.url, sight.reading.provider
+def _words(way: Destination, sight: Sight) -> tuple[str, str | None]:
+    """Return what is said about Codex, and what helps."""
+    url, provider, other = sight.reading.url, sight.reading.provider, Answerer.OTHER
+    show, off = "turnlane codex show", "turnlane codex off"
+    connect = show if sight.keys else "turnlane codex on"
     match way:
         case Destination.HERE:
-            return "goes through turnlane"
+            return "goes through turnlane", None
         case Destination.NO_KEY:
-            return "points at turnlane without the key that it requires"
-        case Destination.NOBODY if sight.answered is Answerer.OTHER:
-            return f"points at {url}, where another program answers"
+            return "points at turnlane without the key that it requires", show
         case Destination.NOBODY:
-            return f"points at {url}, where no turnlane answers"
+            who = "another program" if sight.answered is other else "no turnlane"
+            mend = f"turnlane serve --port {urlsplit(url or '').port or 80}, or {off}"
+            if sight.here is not None:
+                mend = f"{connect}, or {off}"
+            elif sight.answered is other or sight.held:
+                mend = off
+            return f"points at {url}, where {who} answers", mend
         case Destination.ANOTHER:
-            return f"goes through a turnlane with another home (TURNLANE_HOME), at {url}"
+            said = f"goes through a turnlane with another home (TURNLANE_HOME), at {url}"
+            return said, "set TURNLANE_HOME to its home" if sight.here is None else connect
         case Destination.PROVIDER:
             where = url or "an address of its own"
-            return f"follows model_provider {provider}, which leads to {where}"
-        case Destination.ELSEWHERE if url is None:
-            return "goes directly to the provider"
+            return f"follows model_provider {provider}, which leads to {where}", show
         case Destination.ELSEWHERE:
-            strange = sight.answered is Answerer.OTHER
-            return f"goes to {url}" + (", which is not a turnlane" if strange else "")
-        case _:
-            return f"has a configuration that cannot be read: {sight.reading.problem}"
-
-
-def _mend(way: Destination, sight: Sight) -> str | None:
-    connect = "turnlane codex show" if sight.keys else "turnlane codex on"
-    match way:
-        case Destination.NO_KEY:
-            return "turnlane codex show"
-        case Destination.NOBODY if sight.here is not None:
-            return f"{connect}, or turnlane codex off"
-        case Destination.NOBODY if sight.answered is Answerer.OTHER or sight.held:
-            return "turnlane codex off"
-        case Destination.NOBODY:
-            port = urlsplit(sight.reading.url or "").port or 80
-            return f"turnlane serve --port {port}, or turnlane codex off"
-        case Destination.ANOTHER:
-            return "set TURNLANE_HOME to its home" if sight.here is None else connect
-        case Destination.PROVIDER:
-            return "turnlane codex show"
-        case Destination.ELSEWHERE:
+            strange = ", which is not a turnlane" if sight.answered is other else ""
+            said = "goes directly to the provider" if url is None else f"goes to {url}{strange}"
             none_here = sight.here is None and not sight.keys  # `serve --codex` cannot send a key
-            return "turnlane serve --codex" if none_here else connect
+            return said, "turnlane serve --codex" if none_here else connect
+        case Destination.UNREADABLE:
+            return f"has a configuration that cannot be read: {sight.reading.problem}", None
         case _:
-            return None
+            assert_never(way)
 
 
-Asks = Callable[[str], Answerer]
-
-
-def look_at(
-    files: Files,
-    home: Path,
-    where: Path,
-    *,
-    here: str | None,
-    held: bool,
-    hung: bool = False,
-    asks: Asks = answerer_at,
-) -> Sight:
-    """Gather what is known, without raising.
-
-    `where` is Codex's home; `here` and `held` are as in `Sight`; `hung` says that this home's
-    turnlane did not answer before, so it is not asked again.
-    """
-    seen = Sight(
-        reading=read_codex(files, where, here),
-        note=_note_about(files, home, where / CONFIG_NAME),
+def read_sight(place: Environment, *, here: str | None, held: bool = False) -> Sight:
+    """Read what the two homes hold, without raising. `here` and `held` are as in `Sight`."""
+    note, note_problem, keys = None, None, False
+    with suppress(ConfigError):  # with keys that cannot be read, turnlane does not start
+        keys = len(KeyRing(place.home)) > 0
+    try:
+        note = read_note(place.files, place.home)
+    except RoutingError as error:
+        note_problem = str(error)
+    return Sight(
+        reading=read_codex(place.files, place.codex, here),
+        config=str(place.config),
+        note=note,
+        note_problem=note_problem,
         here=here,
         held=held,
-        keys=has_keys(home),
+        keys=keys,
     )
+
+
+def look_at(place: Environment, *, here: str | None, held: bool, hung: bool = False) -> Sight:
+    """Read the two homes and ask what answers where Codex goes, without raising. `hung` says that
+    this home's turnlane did not answer before, so it is not asked again."""
+    seen = read_sight(place, here=here, held=held)
     url = seen.reading.url
-    if url is None or not needs_asking(seen):
+    if url is None or not is_local(url) or _is_here(seen):
         return seen
-    known = hung and seen.note is not None and seen.note.value == url
-    return replace(seen, answered=Answerer.NOBODY if known else asks(url))
-
-
-def has_keys(home: Path) -> bool:
-    """Return whether callers need a key. A file that cannot be read keeps turnlane from
-    starting."""
-    try:
-        return len(KeyRing(home)) > 0
-    except ConfigError:
-        return False
-
-
-def _note_about(files: Files, home: Path, config: Path) -> Note | None:
-    try:
-        note = read_note(files, home)
-    except RoutingError:
-        return None
-    return note if note is not None and note.config == str(config) else None
+    known = hung and seen.noted is not None and seen.noted.value == url
+    return replace(seen, answered=Answerer.NOBODY if known else place.ask(url).by)

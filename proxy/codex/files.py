@@ -6,7 +6,6 @@ A kill may fall between any two; `proxy.codex.connect` puts right whatever they 
 import os
 import stat
 from pathlib import Path
-from typing import Protocol
 
 from proxy.files import PRIVATE, move_over, remove_file, write_beside
 
@@ -14,40 +13,16 @@ MOST_BYTES = 4 * 2**20
 """A configuration has a few kB; a larger file is something else."""
 
 
-class Files(Protocol):
-    """Paths are absolute and, except for `resolve`, no links. Every method raises OSError."""
+class Disk:
+    """The files of this machine. Paths are absolute and, except for `resolve`, no links. Every
+    method raises OSError."""
 
     def resolve(self, path: Path) -> Path:
         """Follow a link, or several, to a file, which need not exist."""
-        ...
-
-    def read(self, path: Path) -> bytes | None:
-        """Return the whole of a regular file; None if there is none."""
-        ...
-
-    def make_directory(self, path: Path) -> None: ...
-
-    def write_beside(self, path: Path, content: bytes, *, like: bool) -> Path:
-        """Write a new file beside `path`, through to the disk, and return where it is. With `like`
-        it has the mode of `path`, if there is one, else 0600."""
-        ...
-
-    def replace(self, fresh: Path, path: Path) -> None:
-        """Rename `fresh` to `path`, in one step that lasts."""
-        ...
-
-    def unlink(self, path: Path) -> None:
-        """Remove a file, which may be gone already."""
-        ...
-
-
-class Disk:
-    """The files of this machine."""
-
-    def resolve(self, path: Path) -> Path:
         return Path(os.path.realpath(path))
 
     def read(self, path: Path) -> bytes | None:
+        """Return the whole of a regular file; None if it does not exist."""
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -62,10 +37,14 @@ class Disk:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write_beside(self, path: Path, content: bytes, *, like: bool) -> Path:
+        """Write a new file beside `path`, through to the disk, and return where it is. With `like`
+        it has the mode of `path`, if that exists, else 0600."""
         return write_beside(path, content, mode=None if like else PRIVATE)
 
     def replace(self, fresh: Path, path: Path) -> None:
+        """Rename `fresh` to `path`, in one step that lasts."""
         move_over(fresh, path)
 
     def unlink(self, path: Path) -> None:
+        """Remove a file, which may be gone already."""
         remove_file(path)

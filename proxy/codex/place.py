@@ -7,46 +7,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proxy.codex.connect import connect
-from proxy.codex.files import Disk, Files
+from proxy.codex.files import Disk
 from proxy.codex.reading import BUILT_IN, CONFIG_NAME, codex_home, leads_here, read_codex
 from proxy.codex.toml_edit import KEY
 from proxy.errors import RoutingError
 
 if TYPE_CHECKING:
-    from proxy.codex.adoption import Adoption
-    from proxy.codex.destination import Asks
     from proxy.codex.processes import Walk
+    from proxy.control.identity import Answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """The homes of turnlane and of Codex, and how a command reaches out.
 
-    `probe`, `asks` and `walk` stand for `problem_at`, `answerer_at` and `psutil.process_iter`,
-    which are imported where they are used: `turnlane codex off` needs none of them.
+    `asks` and `walk` stand for `who_answers` and `psutil.process_iter`, which are imported where
+    they are used: `turnlane codex off` needs neither.
     """
 
     home: Path
     environment: Mapping[str, str]
-    files: Files = Disk()  # noqa: RUF009  it has no state
+    files: Disk = Disk()  # noqa: RUF009  it has no state
     wall: Callable[[], float] = time.time
-    probe: Callable[[int], str | None] | None = None
-    asks: "Asks | None" = None
+    asks: "Callable[[str], Answered] | None" = None
     walk: "Walk | None" = None
 
-    def adoption(self, url: str | None = None) -> "Adoption":
-        """Return how far Codex has taken the routing up; `url` is that of this home's turnlane."""
-        from proxy.codex.adoption import adoption, last_turn
+    def ask(self, url: str) -> "Answered":
+        """Ask what answers at a base URL of this machine."""
+        from proxy.control.identity import who_answers
 
-        return adoption(
-            self.home,
-            self.environment,
-            self.wall(),
-            last_turn(self.home, self.wall(), running=url is not None),
-            url=url,
-            files=self.files,
-            walk=self.walk,
-        )
+        return (self.asks or who_answers)(url)
 
     @property
     def codex(self) -> Path:
@@ -60,7 +50,7 @@ class Environment:
 def turn_on(place: Environment, port: int | None) -> str:
     """Point Codex's configuration at a port where a turnlane answers, and say what was done. Raises
     RoutingError or ConfigError: then nothing has changed."""
-    from proxy.control.identity import base_url, port_of, problem_at, running_url
+    from proxy.control.identity import base_url, port_of, running_url
     from proxy.keys import KeyRing
 
     if len(KeyRing(place.home)):
@@ -75,9 +65,9 @@ def turn_on(place: Environment, port: int | None) -> str:
         )
     if port is None:
         port = port_of(running_url(place.home))
-    if (problem := (place.probe or problem_at)(port)) is not None:
-        raise RoutingError(problem)
     url = base_url(port)
+    if (problem := place.ask(url).problem) is not None:
+        raise RoutingError(problem)
     if (by := _by_provider(place, url)) is not None:
         return by
     return connect(place.files, place.home, place.config, f"{url}/v1", place.wall)

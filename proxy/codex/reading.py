@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from proxy.codex.files import Files
+from proxy.codex.files import Disk
 from proxy.codex.toml_edit import KEY, NotToml, parse
 from proxy.headers import is_loopback
 
@@ -48,7 +48,7 @@ def codex_home(environment: Mapping[str, str]) -> Path:
     return Path(os.path.abspath(user / ".codex"))
 
 
-def read_codex(files: Files, where: Path, here: str | None = None) -> Reading:
+def read_codex(files: Disk, where: Path, here: str | None = None) -> Reading:
     """Read the configuration and the profiles beside it; `here` as for `read_config`."""
     try:
         content = files.read(files.resolve(where / CONFIG_NAME))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from proxy.codex.files import Files
+from proxy.codex.files import Disk
 from proxy.errors import RoutingError
 from proxy.files import beside, lock_file, wait_lock
 
@@ -49,7 +49,7 @@ def held(home: Path) -> Iterator[None]:
         yield
 
 
-def read_note(files: Files, home: Path) -> Note | None:
+def read_note(files: Disk, home: Path) -> Note | None:
     """Return the note, if there is one. Raises RoutingError if it cannot be used."""
     path = home / NOTE_NAME
     try:
@@ -59,12 +59,12 @@ def read_note(files: Files, home: Path) -> Note | None:
         raise RoutingError(f"{path} cannot be used: {error}") from error
 
 
-def keep_note(files: Files, home: Path, note: Note) -> None:
+def keep_note(files: Disk, home: Path, note: Note) -> None:
     path = home / NOTE_NAME
     content = msgspec.json.format(msgspec.json.encode(note))
     files.replace(files.write_beside(path, content, like=False), path)
 
 
-def drop_note(files: Files, home: Path) -> None:
+def drop_note(files: Disk, home: Path) -> None:
     files.unlink(beside(home / NOTE_NAME))
     files.unlink(home / NOTE_NAME)

@@ -24,7 +24,6 @@ from proxy.accounts.statistics import AccountStatistics
 from proxy.accounts.view import ANY, AccountId, Standing
 from proxy.config.load import check_url
 from proxy.control.commands import (
-    AccountAnswer,
     AccountCommand,
     AccountPaused,
     AccountPut,
@@ -47,36 +46,28 @@ from proxy.keys import KeyRing
 logger = logging.getLogger(__name__)
 
 
-def about_accounts(
-    managed: ManagedAccounts, keys: KeyRing, command: AccountCommand
-) -> AccountAnswer:
-    """Carry out one command. Raises CommandFailed."""
+def about_accounts(managed: ManagedAccounts, keys: KeyRing, command: AccountCommand) -> object:
+    """Carry out one command and return its answer. Raises CommandFailed."""
     try:
-        return _about_accounts(managed, keys, command)
+        match command:
+            case ListAccounts():
+                return AccountsListed(accounts=tuple(managed.pool.statistics()))
+            case PreviewThread():
+                return _preview(managed.pool, keys, command)
+            case AddAccount():
+                return _add(managed, command)
+            case ImportAccount():
+                return _import(managed, command)
+            case RemoveAccount(name=name):
+                return _remove(managed, account_id(name))
+            case PauseAccount(name=name):
+                return _pause(managed, AccountId(name), paused=True)
+            case ResumeAccount(name=name):
+                return _pause(managed, AccountId(name), paused=False)
+            case _:
+                assert_never(command)
     except (ConfigError, ValueError, OSError) as error:
         raise CommandFailed(str(error)) from error
-
-
-def _about_accounts(
-    managed: ManagedAccounts, keys: KeyRing, command: AccountCommand
-) -> AccountAnswer:
-    match command:
-        case ListAccounts():
-            return AccountsListed(accounts=tuple(managed.pool.statistics()))
-        case PreviewThread():
-            return _preview(managed.pool, keys, command)
-        case AddAccount():
-            return _add(managed, command)
-        case ImportAccount():
-            return _import(managed, command)
-        case RemoveAccount(name=name):
-            return _remove(managed, account_id(name))
-        case PauseAccount(name=name):
-            return _pause(managed, AccountId(name), paused=True)
-        case ResumeAccount(name=name):
-            return _pause(managed, AccountId(name), paused=False)
-        case _:
-            assert_never(command)
 
 
 def no_account(pool: AccountPool, account: str) -> CommandFailed:
@@ -192,7 +183,7 @@ def _usable(managed: ManagedAccounts) -> int:
 
 
 def _preview(pool: AccountPool, keys: KeyRing, wish: PreviewThread) -> ThreadPreviewed:
-    """Say where the next turn of a thread would go; changes nothing."""
+    """Return where the next turn of a thread would go; change nothing."""
     principal = LOCAL if wish.key is None else PrincipalId(wish.key)
     if principal is LOCAL and len(keys):
         raise CommandFailed("callers need keys here; name the key of the thread with --key ID")

@@ -287,31 +287,11 @@ class ClearWorkflow(Request[WorkflowCleared], frozen=True, kw_only=True, tag="wo
 
 
 KeyCommand = AddKey | ListKeys | RevokeKey
-KeyAnswer = KeyMade | KeysListed | KeyRevoked
 AccountChange = AddAccount | ImportAccount | RemoveAccount | PauseAccount | ResumeAccount
-AccountLook = ListAccounts | PreviewThread
-AccountCommand = AccountChange | AccountLook
-AccountAnswer = AccountPut | AccountRemoved | AccountPaused | AccountsListed | ThreadPreviewed
-Command = (
-    KeyCommand
-    | AccountCommand
-    | TestAccount
-    | ShowStatus
-    | ShowPast
-    | ShowUrl
-    | ListWorkflows
-    | ClearWorkflow
-)
-Answer = (
-    KeyAnswer
-    | AccountAnswer
-    | AccountTested
-    | PastShown
-    | UrlShown
-    | WorkflowsListed
-    | WorkflowCleared
-    | dict[str, Any]
-)
+AccountCommand = AccountChange | ListAccounts | PreviewThread
+ProcessCommand = TestAccount | ShowStatus | ShowPast | ShowUrl | ListWorkflows | ClearWorkflow
+"""A command that only a running turnlane can carry out."""
+Command = KeyCommand | AccountCommand | ProcessCommand
 _command: Final = msgspec.json.Decoder[Command](Command)
 
 

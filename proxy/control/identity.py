@@ -1,5 +1,6 @@
-"""Whether what listens on a port is a turnlane, and where the turnlane of a home listens."""
+"""What answers at an address of this machine, and where the turnlane of a home listens."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -26,32 +27,26 @@ class Answerer(StrEnum):
     NOBODY = "nobody"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """`problem`: why it is not a turnlane that answers, and what to do; None if it is one."""
+
+    by: Answerer
+    problem: str | None = None
+
+
 def base_url(port: int) -> str:
     return f"http://{HOST}:{port}"
 
 
-def problem_with(url: str) -> str | None:
-    """Return why no turnlane answers at this base URL; None when one does."""
-    split = urlsplit(url)
-    return problem_at(split.port or 80, split.hostname or HOST)
-
-
-def problem_at(port: int, host: str = HOST) -> str | None:
-    """Return why Codex may not be pointed at a port; None when a turnlane answers there."""
-    return _asked(port, host)[1]
-
-
-def answerer_at(url: str) -> Answerer:
-    """Return who answers at a base URL of this machine."""
-    split = urlsplit(url)
-    return _asked(split.port or 80, split.hostname or HOST)[0]
-
-
-def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
+def who_answers(url: str) -> Answered:
+    """Ask what answers at a base URL of this machine."""
     from http.client import HTTPException  # slow to import, as is what speaks HTTP here
 
     from proxy.upstream.blocking import get
 
+    split = urlsplit(url)
+    port, host = split.port or 80, split.hostname or HOST
     host = _REACHED_AT.get(host, host)
     named = f"[{host}]" if ":" in host else host
     try:
@@ -60,20 +55,21 @@ def _asked(port: int, host: str) -> tuple[Answerer, str | None]:
     except (OSError, HTTPException) as error:
         problem = f"no turnlane answers on {host}:{port} ({error}); start one with `turnlane serve`"
         talks = isinstance(error, HTTPException)
-        return Answerer.OTHER if talks else Answerer.NOBODY, problem
+        return Answered(by=Answerer.OTHER if talks else Answerer.NOBODY, problem=problem)
     except msgspec.DecodeError:
         answer = {}
-    if answer.get("service") != "turnlane":
-        return Answerer.OTHER, f"another program answers on {host}:{port}, not a turnlane"
-    return Answerer.TURNLANE, None
+    if answer.get("service") == "turnlane":
+        return Answered(by=Answerer.TURNLANE)
+    problem = f"another program answers on {host}:{port}, not a turnlane"
+    return Answered(by=Answerer.OTHER, problem=problem)
 
 
 def running_url(home: Path) -> str | None:
-    """Return the base URL of the turnlane that holds `home`; None if none runs or says it."""
+    """Return the base URL of the turnlane that holds `home`; None if none runs and tells it."""
     answer = ask_if_running(home, ShowUrl())
     return None if answer is None else answer.url
 
 
 def port_of(url: str | None) -> int:
-    """The port of a base URL, or the one where turnlane listens by default."""
+    """Return the port of a base URL, or the one where turnlane listens by default."""
     return ServerSettings().port if url is None else int(url.rpartition(":")[2])

@@ -1,10 +1,12 @@
-"""The operator's commands about keys, on the key ring of one home."""
+"""The operator's commands about keys, on the key ring of one home.
+
+The same function serves a process that runs and a home that no process holds.
+"""
 
 from typing import assert_never
 
 from proxy.control.commands import (
     AddKey,
-    KeyAnswer,
     KeyCommand,
     KeyMade,
     KeyRevoked,
@@ -17,7 +19,7 @@ from proxy.errors import CommandFailed
 from proxy.keys import Key, KeyRing
 
 
-def about_keys(keys: KeyRing, command: KeyCommand) -> KeyAnswer:
+def about_keys(keys: KeyRing, command: KeyCommand) -> KeyMade | KeysListed | KeyRevoked:
     """Carry out one command. Raises CommandFailed."""
     try:
         match command:

@@ -21,7 +21,7 @@ from proxy.codex.place import Environment
 from proxy.codex.saved import read_note
 from proxy.codex.while_serving import stay_connected
 from proxy.config.load import Config
-from proxy.control.handler import handler_of
+from proxy.control.handler import Handler
 from proxy.control.socket import serve_control
 from proxy.errors import RoutingError
 from proxy.process.activation import Launch
@@ -91,7 +91,7 @@ async def _own(
     codex_of_next = ""
     here = url(ownership.listening)
     async with trio.open_nursery() as owning:
-        commands = handler_of(runtime, here)
+        commands = Handler(runtime, here)
         await owning.start(serve_control, ownership.control, commands.answer, owning)
         owning.start_soon(server.accept, trio.SocketListener(ownership.listening), service)
         owning.start_soon(commands.checkups.watch)

@@ -7,22 +7,17 @@ its control socket, and what listens on its port says that it is a turnlane. Not
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from proxy.codex.adoption import Adoption, adoption
-from proxy.codex.destination import Asks, Course, course, look_at
-from proxy.codex.files import Disk
-from proxy.codex.reading import codex_home
+from proxy.codex.destination import Course, course, look_at
+from proxy.codex.place import Environment
 from proxy.control.client import ask_if_running
 from proxy.control.commands import ShowStatus, ShowUrl
-from proxy.control.identity import answerer_at, problem_with
 from proxy.control.offline import past_of, past_on_disk
 from proxy.errors import ConfigError
 from proxy.home.lock import holder
 from proxy.journal.summary import LastHour, Past
-
-if TYPE_CHECKING:
-    from proxy.codex.processes import Walk
 
 REFUSALS_SHOWN: Final = 5
 
@@ -55,52 +50,34 @@ class Overview:
         return self.running is not None and self.problem is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The ways to look at the world; a test looks at another one."""
-
-    environment: Mapping[str, str]
-    wall: Callable[[], float]
-    probe: Callable[[str], str | None] = problem_with
-    asks: Asks = answerer_at
-    hindrance: Callable[[], str | None] = lambda: None
-    walk: "Walk | None" = None
-
-
-def overview(home: Path, eyes: Sources) -> Overview:
-    """Gather the overview. Raises nothing: it says what cannot be seen."""
-    now = eyes.wall()
+def overview(place: Environment, hindrance: Callable[[], str | None] = lambda: None) -> Overview:
+    """Gather the overview. Raises nothing: it says what cannot be seen. `hindrance` is called if no
+    turnlane has the home, and says why it could not be started."""
+    home, now = place.home, place.wall()
     running = ask_if_running(home, ShowStatus())
     if running is not None and running.get("service") != "turnlane":
         running = None
     held_by = holder(home) if running is None else None
-    place = None if running is None else ask_if_running(home, ShowUrl())
-    url = None if place is None else place.url
+    at = None if running is None else ask_if_running(home, ShowUrl())
+    url = None if at is None else at.url
     try:
         past = past_on_disk(home, now) if running is None else past_of(home, now)
         journal_problem = None
     except ConfigError as error:
         past, journal_problem = Past(), str(error)
-    sight = look_at(
-        Disk(),
-        home,
-        codex_home(eyes.environment),
-        here=url,
-        held=running is not None or held_by is not None,
-        hung=held_by is not None,
-        asks=eyes.asks,
-    )
+    held = running is not None or held_by is not None
+    sight = look_at(place, here=url, held=held, hung=held_by is not None)
     return Overview(
         home=home,
         now=now,
         url=url,
-        upstream=None if place is None else place.upstream,
+        upstream=None if at is None else at.upstream,
         running=running,
         held_by=held_by,
-        problem=_problem(home, running, held_by, url, eyes),
-        hindrance=eyes.hindrance() if running is None and held_by is None else None,
+        problem=_problem(place, running, held_by, url),
+        hindrance=None if held else hindrance(),
         course=course(sight),
-        routing=adoption(home, eyes.environment, now, past.last_turn, url=url, walk=eyes.walk),
+        routing=adoption(place, sight, past.last_turn),
         last_hour=past.hour,
         journal_problem=journal_problem,
     )
@@ -116,32 +93,27 @@ def as_json(seen: Overview) -> dict[str, Any]:
         "home": str(seen.home),
         "held_by": seen.held_by,
         "hindrance": seen.hindrance,
-        "routing": asdict(seen.routing) | routed(seen.course, serving=seen.serving),
+        "routing": {
+            **asdict(seen.routing),
+            "way": seen.course.way,
+            "answered": seen.course.answered,
+            "serving": seen.serving,
+        },
         "hour": hour,
         "journal_problem": seen.journal_problem,
         "process": None if seen.running is None else dict(seen.running),
     }
 
 
-def routed(found: Course, *, serving: bool) -> dict[str, Any]:
-    """Return what a program is told besides the adoption, which does not say whether a
-    configuration works."""
-    return {"way": found.way, "answered": found.answered, "serving": serving}
-
-
 def _problem(
-    home: Path,
-    running: Mapping[str, Any] | None,
-    held_by: str | None,
-    url: str | None,
-    eyes: Sources,
+    place: Environment, running: Mapping[str, Any] | None, held_by: str | None, url: str | None
 ) -> str | None:
     if running is None:
         if held_by is not None:
-            return f"pid {held_by} holds {home} but does not answer"
-        return f"no turnlane is running on {home}"
+            return f"pid {held_by} holds {place.home} but does not answer"
+        return f"no turnlane is running on {place.home}"
     if url is None:
         return "its listening address is unknown"
     if running.get("state") == "draining":
         return "shutting down: new turns are refused"
-    return eyes.probe(url)
+    return place.ask(url).problem

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from proxy.control.identity import problem_at
+from proxy.control.identity import Answerer, who_answers
 
 if TYPE_CHECKING:
     import psutil
@@ -75,8 +75,9 @@ def listener_at(
         else:
             return None
     pid, name = _at(port, connections)
-    answers = str(pid) != hung and problem_at(port, host) is None
-    return Listener(pid=pid, name=name, turnlane=answers)
+    at = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    ours = str(pid) != hung and who_answers(at).by is Answerer.TURNLANE
+    return Listener(pid=pid, name=name, turnlane=ours)
 
 
 def neighbours(

@@ -15,7 +15,9 @@ import pytest
 import trio
 
 from proxy.codex.adoption import Adoption, State, adoption
+from proxy.codex.destination import read_sight
 from proxy.codex.files import Disk
+from proxy.codex.place import Environment
 from proxy.codex.saved import read_note
 from tests.codex.appserver import start_app_server
 from tests.codex.checks import assert_clean
@@ -97,7 +99,8 @@ async def command(codex: Codex, home: Path, *arguments: str) -> str:
 
 
 def judged(codex: Codex, home: Path) -> Adoption:
-    return adoption(home, {"CODEX_HOME": str(codex.home)}, time.time(), None)
+    place = Environment(home=home, environment={"CODEX_HOME": str(codex.home)})
+    return adoption(place, read_sight(place, here=None), None)
 
 
 async def next_second(home: Path) -> None:

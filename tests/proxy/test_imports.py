@@ -7,7 +7,8 @@ from typing import Final
 
 import pytest
 
-from tests.proxy.status.kit import RUNNING, answering
+from tests.proxy.status.kit import RUNNING
+from tests.testkit.listeners import commanded
 
 HEAVY: Final = {
     "harness",
@@ -78,7 +79,7 @@ def test_the_status_of_one_that_runs_neither_opens_a_database_nor_walks_processe
     tmp_path: Path,
 ) -> None:
     url = {"url": "http://127.0.0.1:9", "upstream": None}
-    with answering(tmp_path, {"status": RUNNING, "url": url, "past": {"past": {}}}):
+    with commanded(tmp_path, {"status": RUNNING, "url": url, "past": {"past": {}}}):
         assert loaded(tmp_path, "status") <= {"typer", "msgspec", "rich"}
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
-import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +25,7 @@ from proxy.codex.place import Environment, turn_on
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
 from proxy.config.load import load
-from proxy.control.identity import problem_at, problem_with
+from proxy.control.identity import Answered, Answerer
 from proxy.errors import ConfigError, RoutingError
 from proxy.home.lock import locked
 from proxy.keys import KEYS_NAME, KeyRing
@@ -35,11 +33,11 @@ from proxy.process.serve import serve
 from proxy.runtime import Runtime
 from tests.proxy.codex.kit import URL, WALL, Homes
 from tests.proxy.codex.test_processes import FakeProcess
+from tests.testkit.listeners import HEALTHY, answering, closed_port
 from tests.testkit.snapshots import Snapshot
 
 SECONDS = 20
 BEFORE = b"# mine\n[tui]\n"
-HEALTHY = b'{"service":"turnlane","status":"alive"}'
 
 
 @pytest.fixture
@@ -62,36 +60,13 @@ def codex(homes: Homes, *arguments: str) -> Result:
 
 def place(homes: Homes, problem: str | None = None, **environment: str) -> Environment:
     """A place whose ports all answer alike."""
+    answer = Answered(by=Answerer.OTHER if problem else Answerer.TURNLANE, problem=problem)
     return Environment(
         home=homes.home,
         environment={"CODEX_HOME": str(homes.codex), **environment},
         wall=lambda: WALL,
-        probe=lambda _port: problem,
+        asks=lambda _url: answer,
     )
-
-
-@contextmanager
-def answering(body: bytes, status: bytes = b"200 OK") -> Iterator[int]:
-    """A listener that gives one answer to one request."""
-    head = b"HTTP/1.1 " + status + b"\r\ncontent-length: %d\r\n\r\n" % len(body)
-
-    def answer(listening: socket.socket) -> None:
-        peer, _ = listening.accept()
-        with peer:
-            peer.recv(65536)
-            peer.sendall(head + body)
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=answer, args=(listening,))
-        thread.start()
-        yield listening.getsockname()[1]
-        thread.join()
-
-
-def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
 
 
 # On.
@@ -117,43 +92,6 @@ def test_on_refuses_a_port_where_nothing_listens(homes: Homes) -> None:
     assert not (homes.home / NOTE_NAME).exists()
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"hello", b"[]", b'{"service":"other"}', b'{"service":["turnlane"]}', b"\xff"]
-)
-def test_on_refuses_a_port_where_something_else_answers(body: bytes) -> None:
-    with answering(body) as port:
-        problem = problem_at(port)
-
-    assert f"127.0.0.1:{port}" in (problem or "")
-
-
-def test_the_answer_of_another_program_is_explained(snapshot: Snapshot) -> None:
-    with answering(b"hello") as port:
-        problem = problem_at(port)
-
-    snapshot("codex", problem, port=port)
-
-
-def test_an_unhealthy_turnlane_is_still_a_turnlane() -> None:
-    with answering(HEALTHY, b"503 Service Unavailable") as port:
-        assert problem_at(port) is None
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
-def test_a_turnlane_is_asked_at_its_address_or_on_loopback(host: str) -> None:
-    with answering(HEALTHY) as port:
-        assert problem_with(f"http://{host}:{port}") is None
-
-
-@pytest.mark.parametrize(
-    ("host", "asked"), [("[::]", "::1"), ("[::1]", "::1"), ("127.0.0.2", "127.0.0.2")]
-)
-def test_the_address_that_did_not_answer_is_named(host: str, asked: str) -> None:
-    port = closed_port()
-
-    assert f"{asked}:{port}" in (problem_with(f"http://{host}:{port}") or "")
-
-
 @pytest.mark.parametrize("port", ["0", "65536", "x"])
 def test_an_invalid_port_is_a_usage_error(port: str, homes: Homes) -> None:
     assert codex(homes, "on", "--port", port).exit_code == 2
@@ -176,24 +114,17 @@ def test_on_without_a_running_turnlane_looks_at_the_default_port(homes: Homes) -
     assert tomllib.loads(homes.config.read_text())[KEY] == URL
 
 
-def test_on_does_not_create_the_home_that_codex_home_names(
-    homes: Homes, snapshot: Snapshot
+@pytest.mark.parametrize("named", [True, False], ids=["CODEX_HOME", "HOME"])
+def test_on_does_not_create_the_home_of_codex(
+    named: bool, homes: Homes, snapshot: Snapshot
 ) -> None:
-    wrong = place(homes, CODEX_HOME=str(homes.root / "typo"))
+    user = homes.root / "user"
+    user.mkdir()
+    wrong = place(homes, CODEX_HOME=str(user / "typo") if named else "", HOME=str(user))
     with pytest.raises(RoutingError) as raised:
         turn_on(wrong, None)
 
-    assert not (homes.root / "typo").exists()
-    snapshot("codex", raised.value, root=homes.root)
-
-
-def test_on_does_not_create_the_usual_home_of_codex(homes: Homes, snapshot: Snapshot) -> None:
-    fresh = place(homes, CODEX_HOME="", HOME=str(homes.root / "user"))
-    (homes.root / "user").mkdir()
-    with pytest.raises(RoutingError) as raised:
-        turn_on(fresh, None)
-
-    assert list((homes.root / "user").iterdir()) == []
+    assert list(user.iterdir()) == []
     snapshot("codex", raised.value, root=homes.root)
 
 
@@ -201,23 +132,15 @@ def provided(name: str, url: str) -> str:
     return f'model_provider = "{name}"\n[model_providers.{name}]\nbase_url = "{url}"\n'
 
 
-def test_on_writes_nothing_that_would_have_no_effect(homes: Homes, snapshot: Snapshot) -> None:
+def test_on_writes_nothing_if_a_provider_decides(homes: Homes, snapshot: Snapshot) -> None:
     homes.config.write_text(provided("mine", "https://example.invalid/v1"))
-    before = homes.config.read_bytes()
     with pytest.raises(RoutingError, match=URL) as raised:
         turn_on(place(homes), None)
+    homes.config.write_text(before := provided("mine", URL))
 
-    assert homes.config.read_bytes() == before
+    snapshot("codex", raised.value, turn_on(place(homes), None), config=homes.config)
+    assert homes.config.read_text() == before
     assert not (homes.home / NOTE_NAME).exists()
-    snapshot("codex", raised.value, config=homes.config)
-
-
-def test_on_has_nothing_to_do_if_a_provider_leads_here(homes: Homes, snapshot: Snapshot) -> None:
-    homes.config.write_text(provided("mine", URL))
-    before = homes.config.read_bytes()
-
-    snapshot("codex", turn_on(place(homes), None), config=homes.config)
-    assert homes.config.read_bytes() == before
 
 
 def test_on_warns_of_a_profile_and_of_a_turnlane_with_another_home(
@@ -263,20 +186,12 @@ def test_on_names_the_clients_that_have_to_be_restarted(
 # Off.
 
 
-def test_off_needs_nothing_that_runs(homes: Homes) -> None:
-    turn_on(place(homes), None)
-    done, again = codex(homes, "off"), codex(homes, "off")
-
-    assert (done.exit_code, again.exit_code) == (0, 0)
-    assert homes.config.read_bytes() == BEFORE
-
-
-def test_off_works_while_the_home_is_held_by_a_silent_process(homes: Homes) -> None:
+def test_off_needs_no_answer_and_can_be_repeated(homes: Homes) -> None:
     turn_on(place(homes), None)
     with locked(homes.home):
-        done = codex(homes, "off")
+        done, again = codex(homes, "off"), codex(homes, "off")
 
-    assert done.exit_code == 0
+    assert (done.exit_code, again.exit_code) == (0, 0)
     assert homes.config.read_bytes() == BEFORE
 
 
@@ -387,23 +302,27 @@ def test_show_before_on_and_after(homes: Homes) -> None:
 def test_show_is_for_people_too(homes: Homes, snapshot: Snapshot) -> None:
     unconnected = codex(homes, "show").stdout
     turn_on(place(homes), None)
-    homes.config.write_text(homes.config.read_text() + '[profiles.x]\nmodel_provider = "y"\n')
+    more = 'profile = "x"\n[profiles.x]\nmodel_provider = "y"\n'
+    homes.config.write_text(f'{KEY} = "{URL}"\n{more}')
     connected = codex(homes, "show").stdout
 
     # The other lines depend on what listens and runs on this machine.
-    fixed = ("configuration", "Codex goes to", "note", "bypass")
+    fixed = ("configuration", "Codex goes to", "note", "profile", "bypass")
     lines = [line for line in connected.splitlines() if line.startswith(fixed)]
     snapshot("codex", unconnected, *lines, config=homes.config)
 
 
-@pytest.mark.parametrize(
-    "content", [f'{KEY} = "https://example.invalid/v1"\n', ""], ids=["changed", "removed"]
-)
+@pytest.mark.parametrize("what", ["changed", "removed", "interrupted"])
 def test_show_says_when_the_note_does_not_agree(
-    content: str, homes: Homes, snapshot: Snapshot
+    what: str, homes: Homes, snapshot: Snapshot
 ) -> None:
     turn_on(place(homes), None)
-    homes.config.write_text(content)
+    file = homes.home / NOTE_NAME
+    if what == "interrupted":
+        file.write_text(file.read_text().replace('"done"', '"intent"'))
+    else:
+        gone = "" if what == "removed" else f'{KEY} = "https://example.invalid/v1"\n'
+        homes.config.write_text(gone)
     note = shown(homes)["note"]
 
     assert not note["agrees"]
@@ -432,14 +351,6 @@ def test_show_says_what_cannot_be_read(homes: Homes) -> None:
     assert "UTF-8" in said.stdout
     assert NOTE_NAME in said.stdout
     assert "adoption       unknown" in said.stdout
-
-
-def test_show_says_when_on_was_interrupted(homes: Homes, snapshot: Snapshot) -> None:
-    turn_on(place(homes), None)
-    path = homes.home / NOTE_NAME
-    path.write_text(path.read_text().replace('"done"', '"intent"'))
-
-    snapshot("codex", shown(homes)["note"]["problem"])
 
 
 def test_show_prints_a_provider_when_keys_are_required(homes: Homes, snapshot: Snapshot) -> None:
@@ -505,37 +416,19 @@ async def test_on_and_show_find_the_turnlane_that_runs(homes: Homes, quiet: None
             running = await serving(nursery, homes)
             done = await trio.to_thread.run_sync(codex, homes, "on")
             seen = await trio.to_thread.run_sync(shown, homes)
+            said = await trio.to_thread.run_sync(codex, homes, "show")
+            KeyRing(homes.home).add("desk")
+            keyed = await trio.to_thread.run_sync(shown, homes)
             running.admission.close_door(SECONDS)
-    after = shown(homes)
 
     assert done.exit_code == 0
     assert seen["url"] not in {None, URL}
     assert seen["note"]["agrees"]
     assert seen["adoption"]["state"] != "not-applicable"
-    assert after["url"] == seen["url"]
-
-
-async def test_show_says_that_codex_cannot_send_a_required_key(homes: Homes, quiet: None) -> None:
-    with trio.fail_after(SECONDS):
-        async with trio.open_nursery() as nursery:
-            running = await serving(nursery, homes)
-            await trio.to_thread.run_sync(codex, homes, "on")
-            before = await trio.to_thread.run_sync(shown, homes)
-            said = await trio.to_thread.run_sync(codex, homes, "show")
-            KeyRing(homes.home).add("desk")
-            after = await trio.to_thread.run_sync(shown, homes)
-            running.admission.close_door(SECONDS)
-
-    assert (before["way"], before["serving"]) == ("here", True)
+    assert (seen["way"], seen["serving"]) == ("here", True)
     assert "goes through turnlane\n" in said.stdout
-    assert (after["way"], after["mend"]) == ("no-key", "turnlane codex show")
-
-
-def test_show_says_that_codex_refuses_a_profile(homes: Homes, snapshot: Snapshot) -> None:
-    homes.config.write_text('profile = "work"\n')
-    lines = codex(homes, "show").stdout.splitlines()
-
-    snapshot("codex", *(line for line in lines if line.startswith("profile ")))
+    assert (keyed["way"], keyed["mend"]) == ("no-key", "turnlane codex show")
+    assert shown(homes)["url"] == seen["url"]
 
 
 def test_show_says_that_no_turnlane_serves(homes: Homes) -> None:
@@ -550,7 +443,7 @@ async def test_serve_connects_codex_and_puts_it_back_when_the_drain_begins(
     homes: Homes, nursery: trio.Nursery, quiet: None
 ) -> None:
     disk = WatchedDisk(homes.config)
-    where = replace(place(homes), files=disk, probe=problem_at)
+    where = replace(place(homes), files=disk, asks=None)
     with trio.fail_after(SECONDS):
         running = await serving(nursery, homes, where)
         connected = await disk.contents.receive()

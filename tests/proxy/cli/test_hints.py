@@ -7,26 +7,13 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.codex import called, hint_of_codex
+from proxy.codex.connect import connect
 from proxy.codex.files import Disk
-from proxy.codex.saved import Note, keep_note
 from proxy.keys import KeyRing
 from tests.testkit.snapshots import Snapshot
 
 URL = "http://127.0.0.1:10110"
 USER = {"HOME": "/home/user"}
-
-
-def note(value: str) -> Note:
-    return Note(
-        config="/c",
-        target="/c",
-        original=None,
-        previous=None,
-        value=value,
-        written_sha256="",
-        wall=0.0,
-        phase="done",
-    )
 
 
 @pytest.mark.parametrize(
@@ -50,11 +37,15 @@ def test_the_hint_depends_on_what_listens_and_on_what_is_connected(
     tmp_path: Path, snapshot: Snapshot
 ) -> None:
     hints = [hint_of_codex(url, tmp_path, USER, "turnlane") for url in (URL, "http://[::1]:7")]
-    keep_note(Disk(), tmp_path, note(f"{URL}/v1"))
+    connect(Disk(), tmp_path, tmp_path / "config.toml", f"{URL}1/v1", lambda: 0.0)
+    elsewhere = hint_of_codex(URL, tmp_path, USER, "turnlane")
+    connect(Disk(), tmp_path, tmp_path / "config.toml", f"{URL}/v1", lambda: 0.0)
     hints.append(hint_of_codex(URL, tmp_path, USER, "turnlane"))
     KeyRing(tmp_path).add("desk")
     hints.append(hint_of_codex(URL, tmp_path, USER, "turnlane"))
 
+    assert elsewhere == hints[0]
+    assert "openai_base_url" not in hints[-1]
     snapshot("codex", *hints)
 
 
@@ -74,25 +65,6 @@ def test_the_command_is_advised_only_if_its_address_would_work(
 
     assert f'"{line}"' in said
     assert ("codex on" in said) is command
-
-
-@pytest.mark.parametrize(("value", "connected"), [(f"{URL}/v1", True), (f"{URL}1/v1", False)])
-def test_a_connected_codex_is_not_connected_again(
-    value: str, connected: bool, tmp_path: Path
-) -> None:
-    keep_note(Disk(), tmp_path, note(value))
-    said = hint_of_codex(URL, tmp_path, USER, "turnlane")
-
-    assert ("turnlane codex off" in said) is connected
-    assert ("turnlane codex on" in said) is not connected
-
-
-def test_with_keys_the_provider_is_shown_by_a_command(tmp_path: Path) -> None:
-    KeyRing(tmp_path).add("desk")
-    said = hint_of_codex(URL, tmp_path, USER, "turnlane")
-
-    assert "`turnlane codex show`" in said
-    assert "openai_base_url" not in said
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from proxy.cli.doctor import show_finding
 from proxy.cli.main import app
+from proxy.cli.status import show_finding
 from proxy.status.finding import good, wrong
-from tests.proxy.cli.test_codex import closed_port
-from tests.proxy.status.test_reachability import upstream
-
-OK = b"HTTP/1.1 200 OK\r\n"
+from tests.testkit.listeners import answering, closed_port
 
 
 def turnlane(home: Path, *arguments: str, url: str = "http://127.0.0.1:9", **more: str) -> Result:
@@ -36,10 +33,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_status_of_nothing_is_a_failure_that_says_what_to_do(home: Path) -> None:
-    done = turnlane(home, "status")
+    done, as_json = turnlane(home, "status"), turnlane(home, "status", "--json")
+    document = json.loads(as_json.stdout)
 
-    assert done.exit_code == 1
+    assert (done.exit_code, as_json.exit_code) == (1, 1)
     assert "turnlane serve" in done.stdout
+    assert (document["serving"], document["process"]) == (False, None)
+    assert document["home"] == str(home)
     assert not home.exists()
 
 
@@ -48,15 +48,6 @@ def test_no_line_ends_in_blanks(command: str, home: Path) -> None:
     lines = turnlane(home, command).stdout.splitlines()
 
     assert lines == [line.rstrip() for line in lines]
-
-
-def test_it_is_a_failure_for_programs_too(home: Path) -> None:
-    done = turnlane(home, "status", "--json")
-    document = json.loads(done.stdout)
-
-    assert done.exit_code == 1
-    assert (document["serving"], document["process"]) == (False, None)
-    assert document["home"] == str(home)
 
 
 def test_a_terminal_without_such_letters_is_spared_them(home: Path) -> None:
@@ -68,8 +59,8 @@ def test_a_terminal_without_such_letters_is_spared_them(home: Path) -> None:
 
 
 def test_a_doctor_that_finds_nothing_wrong_exits_with_0(home: Path) -> None:
-    with upstream(OK) as url:
-        done = turnlane(home, "doctor", url=url)
+    with answering() as port:
+        done = turnlane(home, "doctor", url=f"http://127.0.0.1:{port}")
 
     assert done.exit_code == 0
     assert "XX" not in done.stdout
@@ -80,8 +71,8 @@ def test_a_doctor_names_what_is_wrong_and_exits_with_1(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "keys.json").touch(mode=0o600)
     (home / "keys.json").chmod(0o644)
-    with upstream(OK) as url:
-        done = turnlane(home, "doctor", url=url)
+    with answering() as port:
+        done = turnlane(home, "doctor", url=f"http://127.0.0.1:{port}")
 
     assert done.exit_code == 1
     assert done.stdout.count("XX") == 1

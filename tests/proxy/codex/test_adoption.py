@@ -23,8 +23,10 @@ from proxy.codex.adoption import (
     judge_adoption,
     last_turn,
 )
+from proxy.codex.destination import read_sight
 from proxy.codex.files import Disk
-from proxy.codex.reading import codex_home, read_codex
+from proxy.codex.place import Environment
+from proxy.codex.reading import codex_home
 from proxy.codex.saved import NOTE_NAME
 from proxy.codex.toml_edit import KEY
 from proxy.database_file import DATABASE_NAME
@@ -178,13 +180,6 @@ def test_one_client_more_never_makes_it_look_better(
         assert after.state is before.state
 
 
-@given(evidence)
-def test_a_failed_walk_is_never_adopted(given_evidence: Evidence) -> None:
-    found = judge_adoption(replace(given_evidence, walked=False))
-
-    assert found.state is not State.ADOPTED
-
-
 @given(evidence, st.floats(0.001, 100))
 def test_a_turn_after_the_routing_outranks_every_process(
     given_evidence: Evidence, later: float
@@ -224,10 +219,17 @@ def gathered(
     *processes: FakeProcess,
     url: str | None = None,
     last_turn: float | None = None,
-    now: float = WALL + 100,
+    codex: Path | None = None,
+    files: Disk | None = None,
 ) -> Adoption:
-    environment = {"CODEX_HOME": str(homes.codex)}
-    return adoption(homes.home, environment, now, last_turn, url=url, walk=lambda: processes)
+    place = Environment(
+        home=homes.home,
+        environment={"CODEX_HOME": str(codex or homes.codex)},
+        files=files or Disk(),
+        wall=lambda: WALL + 100,
+        walk=lambda: processes,
+    )
+    return adoption(place, read_sight(place, here=url), last_turn)
 
 
 def client(homes: Homes, started: float) -> FakeProcess:
@@ -246,24 +248,16 @@ def test_codex_home_is_where_codex_looks_for_it() -> None:
     assert codex_home({}) == Path.home() / ".codex"
 
 
-@pytest.mark.parametrize(
-    ("started", "state"),
-    [(WALL - 1, State.PENDING), (WALL, State.ADOPTED), (WALL + 1, State.ADOPTED)],
-)
+@pytest.mark.parametrize(("started", "state"), [(WALL - 1, State.PENDING), (WALL, State.ADOPTED)])
 def test_a_client_is_compared_with_the_time_of_the_writing(
     started: float, state: State, homes: Homes
 ) -> None:
     homes.on()
-    found = gathered(homes, client(homes, started))
+    other = client(Homes(homes.root / "other"), WALL - 1)
+    found = gathered(homes, client(homes, started), other)
 
     assert found.state is state
     assert [stale.pid for stale in found.stale] == ([7] if state is State.PENDING else [])
-
-
-def test_a_client_of_another_home_does_not_count(homes: Homes) -> None:
-    homes.on()
-    other = client(Homes(homes.root / "other"), WALL - 1)
-
     assert gathered(homes, other).weak
 
 
@@ -275,13 +269,6 @@ def test_a_home_reached_through_a_link_is_the_same_home(homes: Homes) -> None:
     old.environment["CODEX_HOME"] = str(link)
 
     assert gathered(homes, old).state is State.PENDING
-
-
-def test_a_turn_after_the_writing_is_seen(homes: Homes) -> None:
-    homes.on()
-    found = gathered(homes, client(homes, WALL - 1), last_turn=WALL + 1)
-
-    assert (found.state, len(found.stale)) == (State.SEEN, 1)
 
 
 def test_the_last_turn_is_the_newest_one_of_a_client_with_a_thread(homes: Homes) -> None:
@@ -312,28 +299,17 @@ def test_without_a_journal_there_is_no_last_turn(homes: Homes) -> None:
     assert (missing, last_turn(homes.home, WALL)) == (None, None)
 
 
-def test_codex_that_goes_to_its_provider_is_none_of_ours(homes: Homes) -> None:
+def test_codex_that_goes_elsewhere_is_not_ours(homes: Homes) -> None:
     homes.on()
+    here = gathered(homes, url=BASE)
+    elsewhere = [gathered(homes, url=OTHER_URL.removesuffix("/v1"))]
+    homes.config.write_text(f'{homes.config.read_text()}model_provider = "x"\n')
+    elsewhere.append(gathered(homes))
     homes.off()
+    elsewhere.append(gathered(homes, client(homes, WALL - 1)))
 
-    assert gathered(homes, client(homes, WALL - 1)).state is State.NOT_APPLICABLE
-
-
-def test_codex_that_goes_to_another_port_than_the_one_that_runs_is_none_of_ours(
-    homes: Homes,
-) -> None:
-    homes.on()
-
-    assert gathered(homes, url=BASE).state is State.ADOPTED
-    assert gathered(homes, url=OTHER_URL.removesuffix("/v1")).state is State.NOT_APPLICABLE
-
-
-def test_a_provider_of_its_own_hides_the_root_key(homes: Homes) -> None:
-    homes.on()
-    text = homes.config.read_text()
-    homes.config.write_text(f'{text}model_provider = "x"\n')
-
-    assert gathered(homes).state is State.NOT_APPLICABLE
+    assert here.state is State.ADOPTED
+    assert {each.state for each in elsewhere} == {State.NOT_APPLICABLE}
 
 
 def test_a_line_written_by_hand_counts_from_the_last_change_of_the_file(homes: Homes) -> None:
@@ -362,9 +338,8 @@ def test_a_note_about_another_home_says_nothing_about_this_one(homes: Homes) -> 
     other = homes.root / "other"
     other.mkdir()
     (other / "config.toml").write_bytes(homes.config.read_bytes())
-    found = adoption(homes.home, {"CODEX_HOME": str(other)}, WALL, None, walk=list)
 
-    assert found.state is State.UNKNOWN
+    assert gathered(homes, codex=other).state is State.UNKNOWN
 
 
 @pytest.mark.parametrize("broken", ["config", "note", "directory"])
@@ -397,28 +372,17 @@ def test_a_file_that_vanishes_between_two_looks_is_unknown(homes: Homes) -> None
         def read(self, path: Path) -> bytes | None:
             return f'{KEY} = "{URL}"\n'.encode() if path == homes.config else super().read(path)
 
-    environment = {"CODEX_HOME": str(homes.codex)}
-    found = adoption(
-        homes.home, environment, WALL, None, url=BASE, files=Vanishing(), walk=lambda: ()
-    )
-
-    assert found.state is State.UNKNOWN
+    assert gathered(homes, url=BASE, files=Vanishing()).state is State.UNKNOWN
 
 
-def test_looking_changes_no_file(homes: Homes) -> None:
+def test_looking_changes_no_file_and_makes_none(homes: Homes) -> None:
+    nothing = Homes(homes.root / "nothing")
     homes.on()
     before = state_of(homes.root)
     gathered(homes, client(homes, WALL - 1))
-    read_codex(Disk(), homes.codex)
 
+    assert gathered(nothing).state is State.NOT_APPLICABLE
     assert state_of(homes.root) == before
-
-
-def test_looking_where_nothing_is_makes_nothing(tmp_path: Path) -> None:
-    homes = Homes(tmp_path)
-
-    assert gathered(homes).state is State.NOT_APPLICABLE
-    assert list(tmp_path.iterdir()) == []
 
 
 def state_of(root: Path) -> dict[str, tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -102,60 +102,37 @@ def prepared(request: pytest.FixtureRequest, homes: Homes) -> Homes:
 # On and off.
 
 
-def test_on_sets_the_root_key_and_nothing_else(prepared: Homes) -> None:
-    files = prepared.everything()
-    before = tomllib.loads(read(prepared.config).removeprefix("\ufeff"))
+def test_on_sets_the_root_key_and_changes_no_other_line_mode_or_link(prepared: Homes) -> None:
+    files, before = prepared.everything(), read(prepared.config).removeprefix("\ufeff")
     prepared.on()
-    after = tomllib.loads(read(prepared.config).removeprefix("\ufeff"))
+    after = read(prepared.config).removeprefix("\ufeff")
 
-    assert after == {**before, KEY: URL}
-    assert set(prepared.everything()) - set(files) <= {"codex/config.toml", "dotfiles/codex.toml"}
-
-
-def test_on_keeps_every_line_that_was_there(prepared: Homes) -> None:
-    before = read(prepared.config).splitlines(keepends=True)
-    prepared.on()
-    after = read(prepared.config).splitlines(keepends=True)
-
-    kept = [line for line in before if KEY not in line]
-    assert [line.lstrip("\ufeff") for line in after if KEY not in line] == [
-        line.lstrip("\ufeff") for line in kept
+    assert tomllib.loads(after) == {**tomllib.loads(before), KEY: URL}
+    assert [x for x in after.splitlines(keepends=True) if KEY not in x] == [
+        x for x in before.splitlines(keepends=True) if KEY not in x
     ]
-
-
-def test_on_keeps_mode_and_link_and_makes_new_files_private(prepared: Homes) -> None:
-    before = prepared.everything()
-    prepared.on()
-    after = prepared.everything()
-
-    for name, (mode, content) in after.items():
-        expected = before.get(name, (0o600, b""))
+    assert set(prepared.everything()) - set(files) <= {"codex/config.toml", "dotfiles/codex.toml"}
+    for name, (mode, content) in prepared.everything().items():
+        expected = files.get(name, (0o600, b""))
         assert mode == expected[0], name
         assert isinstance(content, str) == isinstance(expected[1], str), name
     assert (prepared.home / NOTE_NAME).stat().st_mode & 0o777 == 0o600
 
 
-def test_off_leaves_everything_as_it_was(prepared: Homes) -> None:
-    before = prepared.everything()
-    prepared.on()
-    assert prepared.everything() != before
-    prepared.off()
-
-    assert prepared.everything() == before
-    assert prepared.left_behind() == set()
-
-
-def test_on_and_off_can_be_repeated(prepared: Homes) -> None:
+def test_on_and_off_can_be_repeated_and_leave_every_byte_as_it_was(prepared: Homes) -> None:
     before = prepared.everything()
     prepared.on()
     first, note = prepared.everything(), read_note(Disk(), prepared.home)
     prepared.on()
     second, same = prepared.everything(), read_note(Disk(), prepared.home)
     prepared.off()
+    restored = prepared.everything()
     prepared.off()
 
     assert (second, same) == (first, note)
-    assert prepared.everything() == before
+    assert first != before
+    assert restored == prepared.everything() == before
+    assert prepared.left_behind() == set()
 
 
 def test_each_step_says_what_was_done(homes: Homes, snapshot: Snapshot) -> None:
@@ -193,94 +170,102 @@ def test_off_without_on_makes_no_file(homes: Homes) -> None:
 
 # A kill at any step.
 
+Act = Callable[[Homes, Disk], object]
 
-def steps_of(act: Callable[[Homes, FragileDisk], object], homes: Homes) -> int:
+
+def on(homes: Homes, disk: Disk) -> str:
+    return homes.on(disk)
+
+
+def off(homes: Homes, disk: Disk) -> str:
+    return homes.off(disk)
+
+
+def move(homes: Homes, disk: Disk) -> str:
+    return homes.on(disk, OTHER_URL)
+
+
+def connected(homes: Homes) -> None:
+    homes.on()
+
+
+def steps_of(act: Act, homes: Homes) -> int:
     disk = FragileDisk()
     act(homes, disk)
     return disk.steps
 
 
-def test_after_a_kill_at_any_step_of_on_off_restores_all(tmp_path: Path) -> None:
-    for name, prepare in FILES.items():
-        dry = made(tmp_path / f"{name} dry", prepare)
-        for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
-            homes = made(tmp_path / f"{name} {step}", prepare)
+def killed(
+    root: Path, files: Mapping[str, Prepare], act: Act, begin: Prepare = no_directory
+) -> Iterator[tuple[str, Homes, object]]:
+    """Yield what a kill at each step of an act leaves, and what was there before `begin`."""
+    for name, prepare in files.items():
+        dry = made(root / f"{name} dry", prepare)
+        begin(dry)
+        for step in range(steps_of(act, dry)):
+            homes = made(root / f"{name} {step}", prepare)
             before = homes.everything()
+            begin(homes)
             with pytest.raises(Killed):
-                homes.on(FragileDisk(last=step))
-            homes.off()
-
-            assert homes.everything() == before, (name, step)
-            assert homes.left_behind() == set(), (name, step)
+                act(homes, FragileDisk(last=step))
+            yield f"{name} {step}", homes, before
 
 
-def test_after_a_kill_at_any_step_of_off_off_restores_all(tmp_path: Path) -> None:
-    for name, prepare in FILES.items():
-        dry = made(tmp_path / f"{name} dry", prepare)
-        dry.on()
-        for step in range(steps_of(lambda homes, disk: homes.off(disk), dry)):
-            homes = made(tmp_path / f"{name} {step}", prepare)
-            before = homes.everything()
-            homes.on()
-            with pytest.raises(Killed):
-                homes.off(FragileDisk(last=step))
-            homes.off()
+@pytest.mark.parametrize(
+    ("files", "act", "begin"),
+    [(FILES, on, no_directory), (FILES, off, connected), (FEW, move, connected)],
+    ids=["on", "off", "another-port"],
+)
+def test_after_a_kill_at_any_step_off_restores_all(
+    files: Mapping[str, Prepare], act: Act, begin: Prepare, tmp_path: Path
+) -> None:
+    for where, homes, before in killed(tmp_path, files, act, begin):
+        homes.off()
 
-            assert homes.everything() == before, (name, step)
-            assert homes.left_behind() == set(), (name, step)
+        assert homes.everything() == before, where
+        assert homes.left_behind() == set(), where
 
 
 @pytest.mark.parametrize("value", [URL, OTHER_URL])
 def test_after_a_kill_at_any_step_of_on_the_next_on_works_and_off_restores_all(
     value: str, tmp_path: Path
 ) -> None:
-    for name, prepare in FEW.items():
-        dry = made(tmp_path / f"{name} dry", prepare)
-        for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
-            homes = made(tmp_path / f"{name} {step}", prepare)
-            before = homes.everything()
-            with pytest.raises(Killed):
-                homes.on(FragileDisk(last=step))
-            homes.on(value=value)
-            note = read_note(Disk(), homes.home)
+    for where, homes, before in killed(tmp_path, FEW, on):
+        homes.on(value=value)
+        note = read_note(Disk(), homes.home)
 
-            assert tomllib.loads(read(homes.config).removeprefix("\ufeff"))[KEY] == value
-            assert note is not None
-            assert (note.value, note.phase) == (value, "done"), (name, step)
-            homes.off()
-            assert homes.everything() == before, (name, step)
-
-
-def test_after_a_kill_at_any_step_of_a_change_of_port_off_restores_all(tmp_path: Path) -> None:
-    for name, prepare in FEW.items():
-        dry = made(tmp_path / f"{name} dry", prepare)
-        dry.on()
-        for step in range(steps_of(lambda homes, disk: homes.on(disk, OTHER_URL), dry)):
-            homes = made(tmp_path / f"{name} {step}", prepare)
-            before = homes.everything()
-            homes.on()
-            with pytest.raises(Killed):
-                homes.on(FragileDisk(last=step), OTHER_URL)
-            homes.off()
-
-            assert homes.everything() == before, (name, step)
+        assert tomllib.loads(read(homes.config).removeprefix("\ufeff"))[KEY] == value
+        assert note is not None
+        assert (note.value, note.phase) == (value, "done"), where
+        homes.off()
+        assert homes.everything() == before, where
 
 
 def test_the_next_serve_settles_what_was_begun_and_leaves_what_is_done(tmp_path: Path) -> None:
-    dry = made(tmp_path / "dry", plain(TABLES))
-    seen: set[str | None] = set()
-    for step in range(steps_of(lambda homes, disk: homes.on(disk), dry) + 1):
-        homes = made(tmp_path / str(step), plain(TABLES))
-        before = homes.everything()
-        try:
-            homes.on(FragileDisk(last=step))
-        except Killed:
-            settle(Disk(), homes.home)
-        note = read_note(Disk(), homes.home)
-        seen.add(None if note is None else note.phase)
+    for where, homes, before in killed(tmp_path, {"one": plain(TABLES)}, on):
+        settle(Disk(), homes.home)
 
-        assert (homes.everything() == before) == (note is None), step
-    assert seen == {None, "done"}
+        assert homes.everything() == before, where
+        assert read_note(Disk(), homes.home) is None
+    done = made(tmp_path / "done", plain(TABLES))
+    done.on()
+    settle(Disk(), done.home)
+    assert URL in read(done.config)
+
+
+def test_after_a_kill_at_any_step_of_off_a_rewritten_file_loses_only_our_value(
+    tmp_path: Path,
+) -> None:
+    def rewritten(homes: Homes) -> None:
+        homes.on()
+        homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
+
+    for where, homes, _ in killed(tmp_path, FEW, off, rewritten):
+        homes.off()
+        left = f'{KEY} = "https://example.invalid/v1"\n' if "previous" in where else ""
+
+        assert read(homes.config) == f'{left}model = "gpt-6"\n'
+        assert homes.left_behind() == set()
 
 
 def made(root: Path, prepare: Prepare) -> Homes:
@@ -293,36 +278,19 @@ def made(root: Path, prepare: Prepare) -> Homes:
 # A disk that fails.
 
 
-@pytest.mark.parametrize("prepare", [plain(TABLES), no_file, linked, plain(PREVIOUS)])
-def test_a_step_that_fails_leaves_nothing_changed(prepare: Prepare, tmp_path: Path) -> None:
-    dry = made(tmp_path / "dry", prepare)
-    for step in range(steps_of(lambda homes, disk: homes.on(disk), dry)):
-        homes = made(tmp_path / str(step), prepare)
-        before = homes.everything()
-        full = FragileDisk(last=step, failure=lambda: OSError("the disk is full"))
-        with pytest.raises(RoutingError, match="the disk is full"):
-            homes.on(full)
+def test_a_step_that_fails_leaves_nothing_changed(tmp_path: Path) -> None:
+    for name, prepare in FEW.items():
+        dry = made(tmp_path / f"{name} dry", prepare)
+        for step in range(steps_of(on, dry)):
+            homes = made(tmp_path / f"{name} {step}", prepare)
+            before = homes.everything()
+            full = FragileDisk(last=step, failure=lambda: OSError("the disk is full"))
+            with pytest.raises(RoutingError, match="the disk is full"):
+                homes.on(full)
 
-        assert read(homes.config).count(URL) == 0
-        homes.off()
-        assert homes.everything() == before
-
-
-def test_a_directory_that_may_not_be_written_is_left_alone(homes: Homes) -> None:
-    plain(TABLES)(homes)
-    before = homes.everything()
-
-    class Denied(Disk):
-        def write_beside(self, path: Path, content: bytes, *, like: bool) -> Path:
-            if path == homes.config:
-                raise PermissionError(13, "Permission denied", str(path))
-            return super().write_beside(path, content, like=like)
-
-    with pytest.raises(RoutingError, match="Permission denied"):
-        homes.on(Denied())
-
-    assert homes.everything() == before
-    assert homes.left_behind() == set()
+            assert read(homes.config).count(URL) == 0
+            homes.off()
+            assert homes.everything() == before
 
 
 def test_a_directory_without_write_permission_is_left_alone(snapshot: Snapshot) -> None:
@@ -371,21 +339,23 @@ def test_a_file_that_changes_at_the_same_moment_is_not_overwritten(
     assert [path.name for path in homes.codex.iterdir()] == ["config.toml"]
 
 
-def test_only_a_regular_file_is_touched(homes: Homes, snapshot: Snapshot) -> None:
-    homes.config.mkdir(parents=True)
-
-    with pytest.raises(RoutingError) as raised:
-        homes.on()
-    snapshot("codex", raised.value, config=homes.config)
-
-
-def test_a_file_too_large_for_a_configuration_is_not_touched(
-    homes: Homes, snapshot: Snapshot
+@pytest.mark.parametrize(
+    "content",
+    [None, b"#" * (MOST_BYTES + 1), b"openai_base_url = 1\n"],
+    ids=["directory", "large", "type"],
+)
+def test_a_file_that_cannot_be_edited_is_left_as_it_is(
+    content: bytes | None, homes: Homes, snapshot: Snapshot
 ) -> None:
-    plain(b"#" * (MOST_BYTES + 1))(homes)
-
+    if content is None:
+        homes.config.mkdir(parents=True)
+    else:
+        plain(content)(homes)
     with pytest.raises(RoutingError) as raised:
         homes.on()
+
+    assert content is None or homes.config.read_bytes() == content
+    assert homes.left_behind() == set()
     snapshot("codex", raised.value, config=homes.config)
 
 
@@ -398,35 +368,7 @@ def test_a_path_that_cannot_be_noted_is_refused(homes: Homes, snapshot: Snapshot
     assert homes.left_behind() == set()
 
 
-# A file that is no TOML.
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"model = \n",
-        b'model = "\xff"\n',
-        b"openai_base_url = 1\n",
-        b"a = " + b"[" * 100_000,
-    ],
-    ids=["syntax", "encoding", "type", "depth"],
-)
-def test_a_file_that_cannot_be_read_is_left_as_it_is(content: bytes, homes: Homes) -> None:
-    plain(content)(homes)
-    before = homes.everything()
-    with pytest.raises(RoutingError):
-        homes.on()
-
-    assert homes.everything() == before
-    assert homes.left_behind() == set()
-
-
-def test_a_wrong_type_is_explained(homes: Homes, snapshot: Snapshot) -> None:
-    plain(b"openai_base_url = 1\n")(homes)
-    with pytest.raises(RoutingError) as raised:
-        homes.on()
-
-    snapshot("codex", raised.value, config=homes.config)
+# A file that was changed since.
 
 
 def test_a_file_that_became_unreadable_is_left_with_the_line_to_remove(
@@ -461,57 +403,35 @@ def test_the_value_to_restore_by_hand_is_named(homes: Homes, snapshot: Snapshot)
     snapshot("codex", raised.value, config=homes.config)
 
 
-# A file that somebody else has written since.
+REWRITTEN = (
+    f'model = "gpt-6"\n{KEY} = "{URL}"\n\n[projects."/home/user/other"]\ntrust_level = "t"\n'
+)
+OWN = f'{KEY} = "{URL}"\n'
+CHOSEN = f'{KEY} = "https://example.invalid/v2"\n'
 
 
-def test_a_file_rewritten_by_the_client_loses_only_our_value(
-    homes: Homes, snapshot: Snapshot
+@pytest.mark.parametrize(
+    ("prepare", "rewritten", "left"),
+    [
+        (plain(TABLES), REWRITTEN, REWRITTEN.replace(OWN, "")),
+        (plain(PREVIOUS), OWN, f'{KEY} = "https://example.invalid/v1"\n'),
+        (plain(TABLES), CHOSEN, CHOSEN),
+        (plain(OWN.encode()), f"{OWN}a = 1\n", f"{OWN}a = 1\n"),
+        (no_file, f"{OWN}[tui]\n", "[tui]\n"),
+    ],
+    ids=["rewritten", "previous", "chosen", "own", "made"],
+)
+def test_a_file_that_the_client_rewrote_loses_only_our_value(
+    prepare: Prepare, rewritten: str, left: str, homes: Homes, snapshot: Snapshot
 ) -> None:
-    plain(TABLES)(homes)
+    prepare(homes)
     homes.on()
-    anew = f'model = "gpt-6"\n{KEY} = "{URL}"\n\n[projects."/home/user/other"]\ntrust_level = "t"\n'
-    homes.config.write_text(anew)
+    homes.config.write_text(rewritten)
     said = homes.off()
 
-    assert read(homes.config) == anew.replace(f'{KEY} = "{URL}"\n', "")
-    snapshot("codex", said, config=homes.config)
+    assert read(homes.config) == left
     assert homes.left_behind() == set()
-
-
-def test_a_file_rewritten_by_the_client_has_the_previous_value_again(homes: Homes) -> None:
-    plain(PREVIOUS)(homes)
-    homes.on()
-    homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
-    homes.off()
-
-    assert read(homes.config) == f'{KEY} = "https://example.invalid/v1"\nmodel = "gpt-6"\n'
-
-
-def test_after_a_kill_at_any_step_of_off_a_rewritten_file_loses_only_our_value(
-    tmp_path: Path,
-) -> None:
-    anew = f'{KEY} = "{URL}"\nmodel = "gpt-6"\n'
-    for prepare, left in (
-        (plain(TABLES), ""),
-        (no_file, ""),
-        (linked, ""),
-        (plain(PREVIOUS), f'{KEY} = "https://example.invalid/v1"\n'),
-    ):
-        root = tmp_path / str(id(prepare))
-        root.mkdir()
-        dry = made(root / "dry", prepare)
-        dry.on()
-        dry.config.write_text(anew)
-        for step in range(steps_of(lambda homes, disk: homes.off(disk), dry)):
-            homes = made(root / str(step), prepare)
-            homes.on()
-            homes.config.write_text(anew)
-            with pytest.raises(Killed):
-                homes.off(FragileDisk(last=step))
-            homes.off()
-
-            assert read(homes.config) == f'{left}model = "gpt-6"\n'
-            assert homes.left_behind() == set()
+    snapshot("codex", said, config=homes.config)
 
 
 def test_a_client_that_replaced_the_link_by_a_file_has_both_put_back(homes: Homes) -> None:
@@ -523,17 +443,6 @@ def test_a_client_that_replaced_the_link_by_a_file_has_both_put_back(homes: Home
 
     assert read(homes.config) == 'model = "gpt-6"\n'
     assert (homes.root / "dotfiles" / "codex.toml").read_bytes() == TABLES
-
-
-def test_a_value_that_the_user_chose_is_kept_and_named(homes: Homes, snapshot: Snapshot) -> None:
-    plain(TABLES)(homes)
-    homes.on()
-    homes.config.write_text(f'{KEY} = "https://example.invalid/v2"\n')
-    said = homes.off()
-
-    assert read(homes.config) == f'{KEY} = "https://example.invalid/v2"\n'
-    snapshot("codex", said, config=homes.config)
-    assert homes.left_behind() == set()
 
 
 def test_on_does_not_take_an_unreadable_file_for_its_own(homes: Homes) -> None:
@@ -563,27 +472,6 @@ def test_a_file_that_was_removed_is_not_created_again(homes: Homes, snapshot: Sn
 
     snapshot("codex", homes.off(), config=homes.config)
     assert homes.everything() == {}
-
-
-def test_our_value_written_by_hand_before_on_stays_and_is_named(
-    homes: Homes, snapshot: Snapshot
-) -> None:
-    plain(f'{KEY} = "{URL}"\n'.encode())(homes)
-    homes.on()
-    homes.config.write_text(f'{KEY} = "{URL}"\nmodel = "gpt-6"\n')
-    said = homes.off()
-
-    assert read(homes.config) == f'{KEY} = "{URL}"\nmodel = "gpt-6"\n'
-    snapshot("codex", said, config=homes.config)
-
-
-def test_a_file_made_by_on_and_filled_by_the_client_is_not_removed(homes: Homes) -> None:
-    no_file(homes)
-    homes.on()
-    homes.config.write_text(read(homes.config) + "[tui]\n")
-    homes.off()
-
-    assert read(homes.config) == "[tui]\n"
 
 
 def test_a_mode_that_was_changed_since_is_kept(homes: Homes) -> None:

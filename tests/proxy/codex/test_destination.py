@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.codex.destination import Course, Destination, Sight, course, look_at, needs_asking
-from proxy.codex.files import Disk
+from proxy.codex.destination import Course, Destination, Sight, course, look_at
+from proxy.codex.place import Environment
 from proxy.codex.reading import Reading, read_config
 from proxy.codex.toml_edit import KEY
-from proxy.control.identity import Answerer, answerer_at
+from proxy.control.identity import Answered, Answerer
 from proxy.keys import KEYS_NAME, KeyRing
-from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
 from tests.proxy.codex.kit import OTHER_URL, URL, Homes
 from tests.testkit.snapshots import Snapshot
 
@@ -30,73 +29,42 @@ def provider(name: str, url: str) -> Reading:
     return read_config(text.encode(), {})
 
 
+D = Destination
+ON, OFF, SHOW = "turnlane codex on", "turnlane codex off", "turnlane codex show"
+
+
 @pytest.mark.parametrize(
     ("sight", "way", "mend"),
     [
-        (Sight(reading=root(URL), here=HERE), Destination.HERE, None),
-        (Sight(reading=root(URL), here=HERE, keys=True), Destination.NO_KEY, "turnlane codex show"),
-        (Sight(reading=provider("x", URL), here=HERE, keys=True), Destination.HERE, None),
-        (Sight(reading=root(URL), held=True, answered=T), Destination.HERE, None),
-        (
-            Sight(reading=root(OTHER_URL), here=HERE, answered=N),
-            Destination.NOBODY,
-            "turnlane codex on, or turnlane codex off",
-        ),
+        (Sight(reading=root(URL), here=HERE), D.HERE, None),
+        (Sight(reading=root(URL), here=HERE, keys=True), D.NO_KEY, SHOW),
+        (Sight(reading=provider("x", URL), here=HERE, keys=True), D.HERE, None),
+        (Sight(reading=root(URL), held=True, answered=T), D.HERE, None),
+        (Sight(reading=root(OTHER_URL), here=HERE, answered=N), D.NOBODY, f"{ON}, or {OFF}"),
         (
             Sight(reading=root(OTHER_URL), here=HERE, answered=N, keys=True),
-            Destination.NOBODY,
-            "turnlane codex show, or turnlane codex off",
+            D.NOBODY,
+            f"{SHOW}, or {OFF}",
         ),
-        (
-            Sight(reading=root(OTHER_URL), answered=N),
-            Destination.NOBODY,
-            "turnlane serve --port 10111, or turnlane codex off",
+        *(
+            (Sight(reading=reading, answered=N), D.NOBODY, f"turnlane serve --port {n}, or {OFF}")
+            for reading, n in (
+                (root(OTHER_URL), 10111),
+                (provider("turnlane", URL), 10110),
+                (root("http://127.0.0.1/v1"), 80),
+            )
         ),
-        (
-            Sight(reading=provider("turnlane", URL), answered=N),
-            Destination.NOBODY,
-            "turnlane serve --port 10110, or turnlane codex off",
-        ),
-        (Sight(reading=root(URL), held=True, answered=N), Destination.NOBODY, "turnlane codex off"),
-        (
-            Sight(reading=root(URL), answered=T),
-            Destination.ANOTHER,
-            "set TURNLANE_HOME to its home",
-        ),
-        (
-            Sight(reading=root(OTHER_URL), here=HERE, answered=T),
-            Destination.ANOTHER,
-            "turnlane codex on",
-        ),
-        (
-            Sight(reading=provider("x", OTHER_URL), answered=N),
-            Destination.PROVIDER,
-            "turnlane codex show",
-        ),
-        (
-            Sight(reading=provider("x", OTHER_URL), answered=X),
-            Destination.PROVIDER,
-            "turnlane codex show",
-        ),
-        (Sight(reading=provider("x", FAR), here=HERE), Destination.PROVIDER, "turnlane codex show"),
-        (
-            Sight(reading=root(OTHER_URL), here=HERE, answered=X),
-            Destination.ELSEWHERE,
-            "turnlane codex on",
-        ),
-        (
-            Sight(reading=root(FAR), here=HERE, keys=True),
-            Destination.ELSEWHERE,
-            "turnlane codex show",
-        ),
-        (Sight(reading=Reading()), Destination.ELSEWHERE, "turnlane serve --codex"),
-        (Sight(reading=Reading(), keys=True), Destination.ELSEWHERE, "turnlane codex show"),
-        (
-            Sight(reading=root("http://127.0.0.1/v1"), answered=N),
-            Destination.NOBODY,
-            "turnlane serve --port 80, or turnlane codex off",
-        ),
-        (Sight(reading=Reading(problem="broken")), Destination.UNREADABLE, None),
+        (Sight(reading=root(URL), held=True, answered=N), D.NOBODY, OFF),
+        (Sight(reading=root(URL), answered=T), D.ANOTHER, "set TURNLANE_HOME to its home"),
+        (Sight(reading=root(OTHER_URL), here=HERE, answered=T), D.ANOTHER, ON),
+        (Sight(reading=provider("x", OTHER_URL), answered=N), D.PROVIDER, SHOW),
+        (Sight(reading=provider("x", OTHER_URL), answered=X), D.PROVIDER, SHOW),
+        (Sight(reading=provider("x", FAR), here=HERE), D.PROVIDER, SHOW),
+        (Sight(reading=root(OTHER_URL), here=HERE, answered=X), D.ELSEWHERE, ON),
+        (Sight(reading=root(FAR), here=HERE, keys=True), D.ELSEWHERE, SHOW),
+        (Sight(reading=Reading()), D.ELSEWHERE, "turnlane serve --codex"),
+        (Sight(reading=Reading(), keys=True), D.ELSEWHERE, SHOW),
+        (Sight(reading=Reading(problem="broken")), D.UNREADABLE, None),
     ],
 )
 def test_each_destination_has_a_remedy(sight: Sight, way: Destination, mend: str | None) -> None:
@@ -128,11 +96,13 @@ def test_each_destination_has_words(snapshot: Snapshot) -> None:
 def look(homes: Homes, answered: Answerer = N, *, hung: bool = False) -> tuple[Course, list[str]]:
     asked: list[str] = []
 
-    def asks(url: str) -> Answerer:
+    def asks(url: str) -> Answered:
         asked.append(url)
-        return answered
+        return Answered(by=answered)
 
-    seen = look_at(Disk(), homes.home, homes.codex, here=None, held=hung, hung=hung, asks=asks)
+    environment = {"CODEX_HOME": str(homes.codex)}
+    place = Environment(home=homes.home, environment=environment, asks=asks)
+    seen = look_at(place, here=None, held=hung, hung=hung)
     return course(seen), asked
 
 
@@ -143,28 +113,22 @@ def homes(tmp_path: Path) -> Homes:
     return homes
 
 
-def test_what_turnlane_wrote_counts_even_if_another_program_answers_now(
+def test_what_turnlane_wrote_counts_whatever_answers_and_is_asked_once(
     homes: Homes, snapshot: Snapshot
 ) -> None:
     homes.on()
     found, asked = look(homes, X)
+    hung, again = look(homes, T, hung=True)
 
-    assert (found.way, found.mend, asked) == (Destination.NOBODY, "turnlane codex off", [URL])
+    assert (found.way, found.mend, asked) == (D.NOBODY, OFF, [URL])
+    assert (hung.way, again) == (D.NOBODY, [])
     snapshot("codex", found.said)
-
-
-def test_a_turnlane_that_did_not_answer_is_not_asked_again(homes: Homes) -> None:
-    homes.on()
-    found, asked = look(homes, T, hung=True)
-
-    assert (found.way, asked) == (Destination.NOBODY, [])
 
 
 def test_only_an_address_of_this_machine_is_asked(homes: Homes) -> None:
     homes.config.write_text(f'{KEY} = "{FAR}"\n')
 
     assert look(homes)[1] == []
-    assert not needs_asking(Sight(reading=root(URL), here=HERE))
 
 
 def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
@@ -172,15 +136,3 @@ def test_keys_that_cannot_be_read_hide_nothing_else(homes: Homes) -> None:
     (homes.home / KEYS_NAME).write_bytes(b"{")
 
     assert look(homes)[0].way is Destination.ELSEWHERE
-
-
-@pytest.mark.parametrize(
-    ("body", "answerer"), [(HEALTHY, T), (b"hello", X), (b'{"service":"other"}', X)]
-)
-def test_who_answers_is_known_by_what_is_answered(body: bytes, answerer: Answerer) -> None:
-    with answering(body) as port:
-        assert answerer_at(f"http://127.0.0.1:{port}/v1") is answerer
-
-
-def test_nobody_answers_where_nobody_listens() -> None:
-    assert answerer_at(f"http://127.0.0.1:{closed_port()}/v1") is N

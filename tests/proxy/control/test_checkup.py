@@ -23,7 +23,7 @@ from proxy.control.checkup import (
     Checkups,
 )
 from proxy.control.commands import CHECKUP_SECONDS, Health
-from proxy.control.handler import handler_of
+from proxy.control.handler import Handler
 from proxy.errors import UpstreamCut
 from tests.testkit.accounts import FakeCredential, account, report
 from tests.testkit.home import remembered
@@ -63,7 +63,7 @@ async def bench(
 
 
 def checkups(made: Bench) -> Checkups:
-    return handler_of(made.runtime, "").checkups
+    return Handler(made.runtime, "").checkups
 
 
 async def check(known: Account, *scripts: Script) -> tuple[Checkup, Bench]:

@@ -4,8 +4,7 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -37,8 +36,8 @@ from proxy.home.lock import CONTROL_NAME, locked
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.journal.summary import LastHour, Past
 from proxy.keys import KeyRing
-from tests.proxy.status.kit import answering
 from tests.testkit.home import journal, remembered
+from tests.testkit.listeners import commanded, listening
 from tests.testkit.snapshots import Snapshot
 from tests.testkit.users import as_somebody
 
@@ -66,7 +65,7 @@ def test_where_nothing_was_nothing_is_made(tmp_path: Path) -> None:
 
 
 def test_one_that_runs_is_asked(tmp_path: Path) -> None:
-    with answering(tmp_path, {"past": {"past": msgspec.to_builtins(KNOWN)}}):
+    with commanded(tmp_path, {"past": {"past": msgspec.to_builtins(KNOWN)}}):
         assert past_of(tmp_path, NOW) == KNOWN
 
 
@@ -74,7 +73,7 @@ def test_one_that_runs_is_asked(tmp_path: Path) -> None:
 def test_one_that_does_not_know_is_as_none(said: dict[str, object], tmp_path: Path) -> None:
     with journal(tmp_path, TURN):
         pass
-    with answering(tmp_path, {"past": said}):
+    with commanded(tmp_path, {"past": said}):
         assert past_of(tmp_path, NOW) == KNOWN
 
 
@@ -101,27 +100,24 @@ def test_what_a_killed_process_left_beside_its_journal_counts_and_stays(tmp_path
     assert f"{DATABASE_NAME}-wal" in before
 
 
-def test_a_journal_that_is_none_is_said(tmp_path: Path) -> None:
-    (tmp_path / DATABASE_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
+@pytest.mark.parametrize("kind", ["nonsense", "log-alone"])
+def test_a_journal_that_cannot_be_read_is_named(kind: str, tmp_path: Path) -> None:
+    if kind == "nonsense":
+        (tmp_path / DATABASE_NAME).write_bytes(b"no journal at all, but long enough to be read")
+    else:
+        (tmp_path / DATABASE_NAME).mkdir()
+        (tmp_path / f"{DATABASE_NAME}-wal").touch()
 
-    with pytest.raises(ConfigError, match="not a database"):
+    with pytest.raises(ConfigError, match=DATABASE_NAME):
         past_on_disk(tmp_path, NOW)
 
 
-def test_a_journal_that_may_not_be_read_is_said() -> None:
+def test_a_journal_that_may_not_be_read_is_named() -> None:
     with as_somebody() as home:
         (home / DATABASE_NAME).touch(mode=0o000)
 
         with pytest.raises(ConfigError):
             past_on_disk(home, NOW)
-
-
-def test_a_log_without_its_journal_is_said(tmp_path: Path) -> None:
-    (tmp_path / DATABASE_NAME).mkdir()
-    (tmp_path / f"{DATABASE_NAME}-wal").touch()
-
-    with pytest.raises(ConfigError, match=DATABASE_NAME):
-        past_on_disk(tmp_path, NOW)
 
 
 # Commands.
@@ -177,25 +173,6 @@ def test_where_none_runs_nothing_else_can_be_asked(tmp_path: Path) -> None:
         ask(tmp_path, ListWorkflows())
 
 
-@contextmanager
-def listening(home: Path, serve: Callable[[socket.socket], None]) -> Iterator[None]:
-    """Something at a control socket, for one connection."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home / CONTROL_NAME))
-        listener.listen()
-
-        def accept() -> None:
-            peer, _ = listener.accept()
-            with peer:
-                peer.recv(65536)
-                serve(peer)
-
-        thread = threading.Thread(target=accept)
-        thread.start()
-        yield
-        thread.join()
-
-
 def test_an_answer_may_come_in_pieces(tmp_path: Path) -> None:
     def in_pieces(peer: socket.socket) -> None:
         for piece in (b'{"url":', b'"http', b'://x","upstream":null}\n'):
@@ -246,39 +223,26 @@ def test_who_only_reads_waits_for_nobody(tmp_path: Path) -> None:
     assert keys.keys == ()
 
 
-def test_a_turnlane_that_is_too_slow_is_not_reported_as_stopped(
-    tmp_path: Path, snapshot: Snapshot
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+@pytest.mark.parametrize(
+    "command",
+    [ListKeys(), RevokeKey(id="k"), AddKey(name="desk")],
+    ids=["reads", "revokes", "adds"],
+)
+def test_a_turnlane_that_is_too_slow_is_named_and_its_command_is_not_repeated(
+    command: Request[object], held: bool, tmp_path: Path, snapshot: Snapshot
 ) -> None:
     done = threading.Event()
-    with listening(tmp_path, lambda _: assert_set(done)):
-        with pytest.raises(NoAnswer) as raised:
-            ask(tmp_path, RevokeKey(id="k"), 0.05)
-        done.set()
-
-    snapshot("errors", raised.value, home=tmp_path)
-
-
-def test_a_command_that_may_still_be_carried_out_is_not_repeated(tmp_path: Path) -> None:
-    done = threading.Event()
-    with listening(tmp_path, lambda _: assert_set(done)):
-        with pytest.raises(NoAnswer):
-            ask_about_keys(tmp_path, AddKey(name="desk"), seconds=0.05)
-        done.set()
-
-    assert len(KeyRing(tmp_path)) == 0
-
-
-@pytest.mark.parametrize("command", [ListKeys(), RevokeKey(id="k")], ids=["reads", "writes"])
-def test_a_turnlane_that_hangs_is_named_with_the_command_that_ends_it(
-    command: Request[object], tmp_path: Path, snapshot: Snapshot
-) -> None:
-    done = threading.Event()
-    with locked(tmp_path), listening(tmp_path, lambda _: assert_set(done)):
+    with ExitStack() as around:
+        if held:
+            around.enter_context(locked(tmp_path))
+        around.enter_context(listening(tmp_path, lambda _: assert_set(done)))
         with pytest.raises(NoAnswer) as raised:
             ask_about_keys(tmp_path, command, seconds=0.05)
         done.set()
 
-    assert f"`kill -9 {os.getpid()}`" in str(raised.value)
+    assert (f"`kill -9 {os.getpid()}`" in str(raised.value)) is held
+    assert len(KeyRing(tmp_path)) == 0
     snapshot("errors", raised.value, home=tmp_path, pid=os.getpid())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from proxy.control.commands import read_command
-from proxy.control.handler import handler_of
+from proxy.control.handler import Handler
 from proxy.control.socket import answered
 from proxy.errors import CommandFailed
 from proxy.runtime import Runtime
@@ -16,7 +16,7 @@ URL = "http://127.0.0.1:10110"
 
 async def answer(running: Runtime, command: dict[str, Any]) -> dict[str, Any]:
     """What a running process answers."""
-    handler = handler_of(running, URL)
+    handler = Handler(running, URL)
     return read(await answered(msgspec.json.encode(command), handler.answer))
 
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from proxy.cli.main import app
-from proxy.cli.service_actions import (
+from proxy.cli.service import (
     install_launchd,
     install_systemd,
     show_unit,

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC
 from io import StringIO
 from pathlib import Path
@@ -18,7 +14,6 @@ from proxy import __version__
 from proxy.codex.adoption import Adoption, State
 from proxy.codex.destination import Course, Destination
 from proxy.config.load import load
-from proxy.home.lock import CONTROL_NAME
 from proxy.journal.summary import LastHour
 from proxy.status.finding import CheckContext, Finding, Level, Reached
 from proxy.status.overview import Overview
@@ -111,30 +106,3 @@ def told(findings: Iterable[Finding], about: str | None = None) -> list[str]:
         for x in findings
         if about in {None, x.about}
     ]
-
-
-@contextmanager
-def answering(home: Path, answers: Mapping[str, object]) -> Iterator[None]:
-    """What holds a control socket and has an answer to some commands; the last is `end`."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(home / CONTROL_NAME))
-        listener.listen()
-        thread = threading.Thread(target=_answer, args=(listener, answers))
-        thread.start()
-        try:
-            yield
-        finally:
-            with socket.socket(socket.AF_UNIX) as last:
-                last.connect(str(home / CONTROL_NAME))
-                last.sendall(b'{"command":"end"}\n')
-            thread.join()
-
-
-def _answer(listener: socket.socket, answers: Mapping[str, object]) -> None:
-    command = ""
-    while command != "end":
-        peer, _ = listener.accept()
-        with peer:
-            command = json.loads(peer.recv(65536))["command"]
-            if command in answers:
-                peer.sendall(json.dumps(answers[command]).encode() + b"\n")

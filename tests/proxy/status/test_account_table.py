@@ -88,19 +88,16 @@ def test_every_state_has_words(snapshot: Snapshot) -> None:
     snapshot("accounts", *(line.rstrip() for line in lines))
 
 
-def test_the_problem_of_a_credential_stands_next_to_its_state() -> None:
+def test_what_is_special_about_an_account_is_shown_beside_it(snapshot: Snapshot) -> None:
     problem = "auth.json is missing: sign in again"
-    for standing in (Standing.INVALID, Standing.TROUBLED):
-        broken = replace(statistics("one", standing), problem=problem)
-
-        assert problem in rendered(broken, columns=140)
-
-
-def test_models_and_other_names_of_an_account_are_below_its_name(snapshot: Snapshot) -> None:
-    known = replace(
-        statistics("one"), models=("gpt-5*", "o4"), same_as=(AccountId("two"), AccountId("three"))
+    same = (AccountId("two"), AccountId("three"))
+    known = (
+        replace(statistics("one", Standing.INVALID), problem=problem),
+        replace(statistics("two", Standing.TROUBLED), problem=problem),
+        replace(statistics("three"), models=("gpt-5*", "o4"), same_as=same),
+        statistics("key", kind="api_key", plan=None),
     )
-    lines = rendered(known, columns=140).splitlines()
+    lines = rendered(*known, columns=140).splitlines()
 
     snapshot("accounts", *(line.rstrip() for line in lines))
 
@@ -120,12 +117,6 @@ def test_a_narrow_terminal_keeps_the_name_and_the_state(columns: int, titles: st
     assert words(lines[0]) == titles
     assert lines[2].split()[:2] == ["work", "ready"]
     assert max(map(len, lines)) <= columns
-
-
-def test_an_account_with_unknown_usage_says_so(snapshot: Snapshot) -> None:
-    lines = rendered(statistics("key", kind="api_key", plan=None), columns=120).splitlines()
-
-    snapshot("accounts", *(line.rstrip() for line in lines))
 
 
 def test_a_name_is_neither_cut_nor_read_as_markup() -> None:

@@ -12,10 +12,10 @@ from proxy.accounts.registry import REGISTRY_NAME, AccountRegistry
 from proxy.accounts.spec import AccountSpec
 from proxy.accounts.view import AccountId
 from proxy.errors import ConfigError
-from proxy.status.finding import Finding, Level
+from proxy.status.finding import Level
 from proxy.status.local_checks import FEW_FILES, PRIVATE, inside, most_files
 from proxy.status.processes import Listener
-from tests.proxy.status.kit import RUNNING, bad, patient, seen, told
+from tests.proxy.status.kit import bad, patient, seen, told
 from tests.testkit.snapshots import Snapshot
 from tests.testkit.users import as_somebody
 
@@ -65,26 +65,79 @@ def test_an_editor_is_recommended_only_for_a_file(home: Path) -> None:
     assert folder == f"ls -ld {home}"
 
 
-def test_a_journal_that_cannot_be_read_is_wrong(home: Path, snapshot: Snapshot) -> None:
-    findings = list(inside(patient(home, seen=seen(journal_problem="<why>"))))
-
-    ((level, _, mend),) = bad(iter(findings), "journal")
-    assert level is Level.WRONG
-    assert f"mv {home}/" in (mend or "")
-    snapshot("doctor", *told(findings, "journal"), home=home)
-
-
 def test_the_source_of_a_good_configuration_is_named(home: Path, snapshot: Snapshot) -> None:
     set_up = patient(home, environment={"TURNLANE_UPSTREAM": "http://up"})
-    for asked in (patient(home, file=Path("/x.toml")), patient(home), set_up):
-        assert bad(inside(asked), "config") == []
+    asked = (patient(home, file=Path("/x.toml")), patient(home), set_up)
+    found = [x for each in asked for x in inside(each) if x.about == "config"]
 
-    snapshot(
-        "doctor",
-        *told(inside(patient(home, file=Path("/x.toml"))), "config"),
-        *told(inside(patient(home)), "config"),
-        *told(inside(set_up), "config"),
-    )
+    assert {x.level for x in found} == {Level.GOOD}
+    snapshot("doctor", *told(found))
+
+
+# What is wrong, and what helps.
+
+
+@pytest.mark.parametrize(
+    ("changes", "about", "level", "mend"),
+    [
+        ({"seen": seen(journal_problem="<why>")}, "journal", Level.WRONG, "mv "),
+        ({"seen": seen(None, held_by="9")}, "lock", Level.WRONG, "kill -9 9"),
+        ({"most_files": FEW_FILES - 1}, "files", Level.WARNING, f"ulimit -Hn {FEW_FILES}"),
+        ({"seen": NONE_RUNS, "config": BROKEN}, "port", Level.WARNING, None),
+        ({"seen": seen(problem="<why>")}, "port", Level.WARNING, None),
+        (
+            {"seen": seen(None, held_by="9"), "listener": lambda *_: Listener(pid=9)},
+            "port",
+            Level.WARNING,
+            None,
+        ),
+        *(
+            ({"seen": NONE_RUNS, "listener": lambda *_, x=taken: x}, "port", Level.WRONG, mend)
+            for taken, mend in (
+                (Listener(pid=5, name="python3"), "turnlane serve --port 10111"),
+                (Listener(pid=5), "turnlane serve --port 10111"),
+                (Listener(), "turnlane serve --port 10111"),
+                (Listener(pid=5, turnlane=True), "turnlane serve --port 10111"),
+                (Listener(problem="<why>"), "set server.host"),
+            )
+        ),
+    ],
+    ids=[
+        *("journal", "lock", "files", "no-config", "not-serving", "hangs"),
+        *("program", "nameless", "unknown", "turnlane", "address"),
+    ],
+)
+def test_what_is_wrong_comes_with_what_helps(
+    changes: dict[str, object],
+    about: str,
+    level: Level,
+    mend: str | None,
+    home: Path,
+    snapshot: Snapshot,
+) -> None:
+    findings = list(inside(patient(home, **changes)))
+
+    ((found, _, how),) = bad(iter(findings), about)
+    assert found is level
+    assert how is None if mend is None else mend in (how or "")
+    snapshot("doctor", *told(findings, about), home=home)
+
+
+@pytest.mark.parametrize(
+    ("changes", "about"),
+    [
+        ({"seen": NONE_RUNS}, "port"),
+        ({"most_files": FEW_FILES}, "files"),
+        ({"most_files": None}, "files"),
+        ({"seen": NONE_RUNS}, "lock"),
+    ],
+)
+def test_what_is_as_it_should_be_is_good(
+    changes: dict[str, object], about: str, home: Path
+) -> None:
+    put(home / "lock").write_text("9\n")  # left by a process; not a lock
+
+    assert bad(inside(patient(home, **changes)), about) == []
 
 
 # The home.
@@ -99,23 +152,15 @@ def test_a_missing_home_is_no_fault_and_is_not_created(tmp_path: Path, snapshot:
     snapshot("doctor", *told(found), home=home)
 
 
-def test_a_file_cannot_be_the_home(tmp_path: Path, snapshot: Snapshot) -> None:
-    home = put(tmp_path / "home")
+@pytest.mark.parametrize("below", ["", "home"], ids=["file", "below-a-file"])
+def test_a_file_cannot_be_the_home(below: str, tmp_path: Path, snapshot: Snapshot) -> None:
+    home = put(tmp_path / "file") / below
     findings = list(inside(patient(home, seen=NONE_RUNS)))
 
     ((level, _, mend),) = bad(iter(findings), "home")
     assert level is Level.WRONG
     assert "TURNLANE_HOME" in (mend or "")
-    snapshot("doctor", *told(findings, "home"), home=home)
-
-
-def test_a_home_below_a_file_cannot_be_looked_into(tmp_path: Path) -> None:
-    put(tmp_path / "file")
-    home = tmp_path / "file" / "home"
-
-    ((level, said, _),) = bad(inside(patient(home, seen=NONE_RUNS)), "home")
-    assert level is Level.WRONG
-    assert str(home) in said
+    snapshot("doctor", *told(findings, "home"), folder=tmp_path)
 
 
 def test_a_home_that_is_not_writable_is_wrong(snapshot: Snapshot) -> None:
@@ -195,38 +240,24 @@ def test_a_private_file_that_others_may_use_is_wrong(name: str, mode: int, home:
     assert (level, mend) == (Level.WRONG, f"chmod 600 {path}")
 
 
-@pytest.mark.parametrize("kind", ["auth_json", "key"])
-def test_a_file_that_an_account_refers_to_must_be_private_too(
-    kind: str, home: Path, snapshot: Snapshot
-) -> None:
-    path = put(home.parent / "elsewhere", 0o644)
-    spec = described(kind, path)
-    AccountRegistry(home).put(AccountId("work"), spec)
-
-    snapshot("doctor", *told(inside(patient(home)), "secrets"), path=path)
-    path.chmod(0o600)
-    assert bad(inside(patient(home)), "secrets") == []
-
-
 @pytest.mark.parametrize(
-    ("kind", "command"),
-    [
-        ("auth_json", "turnlane accounts import work"),
-        ("key", "turnlane accounts add work"),
-    ],
+    ("kind", "command"), [("auth_json", "accounts import work"), ("key", "accounts add work")]
 )
-def test_a_missing_credential_is_named(
+def test_a_file_that_an_account_refers_to_must_be_there_and_private(
     kind: str, command: str, home: Path, snapshot: Snapshot
 ) -> None:
-    path = home.parent / "gone"
-    spec = described(kind, path)
-    AccountRegistry(home).put(AccountId("work"), spec)
-    findings = list(inside(patient(home)))
+    path = home.parent / "elsewhere"
+    AccountRegistry(home).put(AccountId("work"), described(kind, path))
+    missing = list(inside(patient(home)))
+    put(path, 0o644)
+    shared = list(inside(patient(home)))
+    path.chmod(0o600)
 
-    ((level, _, mend),) = bad(iter(findings), "secrets")
+    ((level, _, mend),) = bad(iter(missing), "secrets")
     assert level is Level.WRONG
     assert command in (mend or "")
-    snapshot("doctor", *told(findings, "secrets"), path=path)
+    snapshot("doctor", *told(missing, "secrets"), *told(shared, "secrets"), path=path)
+    assert bad(inside(patient(home)), "secrets") == []
 
 
 def test_a_credential_in_the_environment_is_no_file(home: Path) -> None:
@@ -241,100 +272,7 @@ def test_a_registry_that_cannot_be_read_does_not_end_the_examination(home: Path)
     assert bad(inside(patient(home)), "secrets") == []
 
 
-# The lock.
-
-
-def test_the_lock_of_a_process_that_does_not_answer_is_wrong(
-    home: Path, snapshot: Snapshot
-) -> None:
-    findings = list(inside(patient(home, seen=seen(None, held_by="9"))))
-
-    ((level, _, mend),) = bad(iter(findings), "lock")
-    assert level is Level.WRONG
-    assert "kill -9 9" in (mend or "")
-    snapshot("doctor", *told(findings, "lock"))
-
-
-def test_a_file_that_a_process_left_is_not_a_lock(home: Path) -> None:
-    put(home / "lock").write_text("9\n")
-
-    assert bad(inside(patient(home, seen=NONE_RUNS)), "lock") == []
-
-
-# The port.
-
-
-def port_of(home: Path, taken: Listener | None, **changes: object) -> Finding:
-    asked = patient(home, **{"seen": NONE_RUNS, "listener": lambda _host, _port: taken, **changes})
-    (found,) = (x for x in inside(asked) if x.about == "port")
-    return found
-
-
-def test_a_free_port_is_good(home: Path) -> None:
-    assert port_of(home, None).level is Level.GOOD
-
-
-def test_the_program_that_has_the_port_is_named(home: Path, snapshot: Snapshot) -> None:
-    listeners = (
-        Listener(pid=5, name="python3"),
-        Listener(pid=5),
-        Listener(),
-        Listener(pid=5, turnlane=True),
-    )
-    findings = [port_of(home, taken) for taken in listeners]
-
-    assert {x.level for x in findings} == {Level.WRONG}
-    snapshot("doctor", *told([port_of(home, None), *findings]))
-
-
-def test_the_next_port_is_proposed(home: Path) -> None:
-    assert port_of(home, Listener()).mend == "turnlane serve --port 10111"
-
-
-def test_an_address_that_cannot_be_listened_on_is_wrong(home: Path, snapshot: Snapshot) -> None:
-    found = port_of(home, Listener(problem="<why>"))
-
-    assert found.level is Level.WRONG
-    snapshot("doctor", *told([found]))
-
-
-def test_the_port_of_a_holder_that_does_not_answer_is_no_second_fault(
-    home: Path, snapshot: Snapshot
-) -> None:
-    found = port_of(home, Listener(pid=9), seen=seen(None, held_by="9"))
-
-    assert found.level is Level.WARNING
-    snapshot("doctor", *told([found]))
-
-
-def test_the_port_of_a_turnlane_that_runs_without_serving_says_why(home: Path) -> None:
-    found = port_of(home, None, seen=seen(problem="<why>"))
-
-    assert (found.level, found.said) == (Level.WARNING, "<why>")
-    assert port_of(home, None, seen=seen(RUNNING)).level is Level.GOOD
-
-
-def test_without_a_configuration_the_port_is_unknown(home: Path, snapshot: Snapshot) -> None:
-    found = port_of(home, None, config=BROKEN)
-
-    assert found.level is Level.WARNING
-    snapshot("doctor", *told([found]))
-
-
 # Open files.
-
-
-@pytest.mark.parametrize("most", [FEW_FILES, None])
-def test_enough_files_are_good(most: int | None, home: Path) -> None:
-    assert bad(inside(patient(home, most_files=most)), "files") == []
-
-
-def test_too_few_files_are_warned_of(home: Path, snapshot: Snapshot) -> None:
-    findings = list(inside(patient(home, most_files=FEW_FILES - 1)))
-
-    ((level, _, mend),) = bad(iter(findings), "files")
-    assert (level, mend) == (Level.WARNING, f"ulimit -Hn {FEW_FILES}")
-    snapshot("doctor", *told(findings, "files"))
 
 
 def test_the_limit_of_this_machine_is_read() -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from proxy.codex.adoption import State
+from proxy.codex.place import Environment
+from proxy.control.identity import Answered, Answerer
 from proxy.database_file import DATABASE_NAME
 from proxy.home.lock import LOCK_NAME, locked
 from proxy.journal.summary import LastHour, Past
-from proxy.status.overview import Overview, Sources, as_json, overview
-from tests.proxy.status.kit import NOW, RUNNING, URL, answering, seen
+from proxy.status.overview import Overview, as_json, overview
+from tests.proxy.status.kit import NOW, RUNNING, URL, seen
+from tests.testkit.listeners import commanded
 from tests.testkit.snapshots import Snapshot
 
 PAST = Past(hour=LastHour(turns=3, cached_tokens=3, input_tokens=4), last_turn=NOW - 5)
@@ -25,14 +28,22 @@ ANSWERS: Mapping[str, object] = {
 }
 
 
-def healthy(_url: str) -> str | None:
-    return None
+def look(home: Path, problem: str | None = None, now: float = NOW) -> tuple[Overview, list[str]]:
+    """Return what is seen if each address gives the same answer, and which were asked."""
+    asked: list[str] = []
 
+    def asks(url: str) -> Answered:
+        asked.append(url)
+        return Answered(by=Answerer.OTHER if problem else Answerer.TURNLANE, problem=problem)
 
-def look(home: Path, probe: Callable[[str], str | None] = healthy) -> Overview:
-    environment = {"CODEX_HOME": str(home.with_name("codex"))}
-    eyes = Sources(environment=environment, wall=lambda: NOW, probe=probe, walk=lambda: ())
-    return overview(home, eyes)
+    place = Environment(
+        home=home,
+        environment={"CODEX_HOME": str(home.with_name("codex"))},
+        wall=lambda: now,
+        asks=asks,
+        walk=lambda: (),
+    )
+    return overview(place), asked
 
 
 @pytest.fixture
@@ -43,9 +54,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_one_that_answers_on_its_socket_and_its_port_serves(home: Path) -> None:
-    asked: list[str] = []
-    with answering(home, ANSWERS):
-        found = look(home, asked.append)
+    with commanded(home, ANSWERS):
+        found, asked = look(home)
 
     assert found.serving
     assert (found.url, found.upstream, found.running) == (
@@ -57,25 +67,20 @@ def test_one_that_answers_on_its_socket_and_its_port_serves(home: Path) -> None:
     assert asked == [URL]
 
 
-def test_one_whose_port_is_answered_by_something_else_does_not_serve(home: Path) -> None:
-    with answering(home, ANSWERS):
-        found = look(home, lambda url: f"what answers on {url} is no turnlane")
-
-    assert (found.serving, found.problem) == (False, f"what answers on {URL} is no turnlane")
-
-
-def test_a_turnlane_that_shuts_down_does_not_serve(home: Path, snapshot: Snapshot) -> None:
-    ends = {**ANSWERS, "status": {**RUNNING, "state": "draining"}}
-    with answering(home, ends):
-        found = look(home)
-
-    assert not found.serving
-    snapshot("status", found.problem)
-
-
-def test_a_turnlane_without_a_known_address_does_not_serve(home: Path, snapshot: Snapshot) -> None:
-    with answering(home, {**ANSWERS, "url": {"error": "unknown command"}}):
-        found = look(home)
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "another program"),
+        ({"status": {**RUNNING, "state": "draining"}}, None),
+        ({"url": {"error": "unknown command"}}, None),
+    ],
+    ids=["port", "draining", "no-address"],
+)
+def test_one_that_runs_without_serving_is_told_apart(
+    answers: dict[str, object], problem: str | None, home: Path, snapshot: Snapshot
+) -> None:
+    with commanded(home, {**ANSWERS, **answers}):
+        found, _ = look(home, problem)
 
     assert not found.serving
     snapshot("status", found.problem)
@@ -83,8 +88,8 @@ def test_a_turnlane_without_a_known_address_does_not_serve(home: Path, snapshot:
 
 @pytest.mark.parametrize("said", [{"service": "other"}, {"error": "x"}, []])
 def test_a_program_that_is_not_turnlane_is_ignored(said: object, home: Path) -> None:
-    with answering(home, {**ANSWERS, "status": said}):
-        found = look(home)
+    with commanded(home, {**ANSWERS, "status": said}):
+        found, _ = look(home)
 
     assert (found.serving, found.running) == (False, None)
 
@@ -92,26 +97,25 @@ def test_a_program_that_is_not_turnlane_is_ignored(said: object, home: Path) -> 
 @pytest.mark.parametrize("left", ["1\n", "999999999\n", "", "\N{SNOWMAN}"])
 def test_a_file_with_a_pid_is_not_believed(left: str, home: Path) -> None:
     (home / LOCK_NAME).write_text(left)
-    found = look(home)
+    found, _ = look(home)
 
     assert (found.running, found.held_by, found.url) == (None, None, None)
 
 
-def test_without_a_turnlane_the_home_is_named(home: Path, snapshot: Snapshot) -> None:
-    snapshot("status", look(home).problem, home=home)
-
-
-def test_a_holder_that_does_not_answer_is_named(home: Path, snapshot: Snapshot) -> None:
+def test_a_home_without_a_turnlane_and_one_that_hangs_are_named(
+    home: Path, snapshot: Snapshot
+) -> None:
+    nothing, _ = look(home)
     with locked(home):
         pid = (home / LOCK_NAME).read_text().strip()
-        found = look(home)
+        hung, _ = look(home)
 
-    assert (found.running, found.held_by) == (None, pid)
-    snapshot("status", found.problem, home=home, pid=pid)
+    assert (hung.running, hung.held_by) == (None, pid)
+    snapshot("status", nothing.problem, hung.problem, home=home, pid=pid)
 
 
 def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
-    found = look(tmp_path / "home")
+    found, _ = look(tmp_path / "home")
 
     assert not found.serving
     assert list(tmp_path.iterdir()) == []
@@ -120,7 +124,7 @@ def test_a_missing_home_is_not_created(tmp_path: Path) -> None:
 def test_an_unreadable_journal_is_named(home: Path) -> None:
     (home / DATABASE_NAME).write_bytes(b"no journal at all, but long enough to be looked into")
 
-    assert DATABASE_NAME in (look(home).journal_problem or "")
+    assert DATABASE_NAME in (look(home)[0].journal_problem or "")
 
 
 def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:
@@ -129,15 +133,8 @@ def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:
     config = codex / "config.toml"
     config.write_text(f'openai_base_url = "{URL}/v1"\n')
     before = config.stat()
-    with answering(home, {**ANSWERS, "past": {"past": {"last_turn": before.st_mtime + 1}}}):
-        environment = {"CODEX_HOME": str(codex)}
-        eyes = Sources(
-            environment=environment,
-            wall=lambda: before.st_mtime + 2,
-            probe=healthy,
-            walk=lambda: (),
-        )
-        found = overview(home, eyes)
+    with commanded(home, {**ANSWERS, "past": {"past": {"last_turn": before.st_mtime + 1}}}):
+        found, _ = look(home, now=before.st_mtime + 2)
 
     assert found.routing.state is State.SEEN
     assert config.stat() == before

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from proxy.status.processes import Listener, Neighbour, is_serving, listener_at, neighbours
-from tests.proxy.cli.test_codex import HEALTHY, answering, closed_port
+from tests.testkit.listeners import HEALTHY, answering, closed_port
 
 LOOPBACK = "127.0.0.1"
 
@@ -56,34 +56,29 @@ def test_another_program_is_known_by_its_pid_and_its_name() -> None:
     assert taken.named == f", pid {os.getpid()} ({psutil.Process().name()})"
 
 
-def taken_by(pid: int | None) -> Listener | None:
-    """As the list of connections has it."""
+def denied(_kind: str) -> list[Any]:
+    raise psutil.AccessDenied
+
+
+@pytest.mark.parametrize(
+    ("pid", "named"), [(None, ""), (2**22 + 1, f", pid {2**22 + 1}")], ids=["hidden", "ended"]
+)
+def test_a_program_is_named_as_far_as_it_can_be_seen(pid: int | None, named: str) -> None:
     with answering(b"hello") as port:
-        listening = SimpleNamespace(
-            status=psutil.CONN_LISTEN, laddr=SimpleNamespace(port=port), pid=pid
-        )
-        return listener_at(LOOPBACK, port, lambda _kind: [listening])
+        address = SimpleNamespace(port=port)
+        listed = SimpleNamespace(status=psutil.CONN_LISTEN, laddr=address, pid=pid)
+        taken = listener_at(LOOPBACK, port, lambda _kind: [listed])
+
+    assert taken == Listener(pid=pid)
+    assert taken.named == named
 
 
-def test_a_program_of_another_user_has_no_pid() -> None:
-    assert taken_by(None) == Listener()
-
-
-def test_a_program_that_has_ended_meanwhile_has_no_name() -> None:
-    taken = taken_by(2**22 + 1)
-
-    assert taken is not None
-    assert taken.named == f", pid {2**22 + 1}"
-
-
-def test_where_the_connections_cannot_be_listed_the_port_is_taken_all_the_same() -> None:
-    def denied(_kind: str) -> list[Any]:
-        raise psutil.AccessDenied
-
+@pytest.mark.parametrize("connections", [denied, lambda _kind: []], ids=["denied", "empty"])
+def test_without_a_list_of_connections_the_port_is_still_taken(
+    connections: Callable[[str], list[Any]],
+) -> None:
     with answering(b"hello") as port:
-        assert listener_at(LOOPBACK, port, denied) == Listener()
-    with answering(b"hello") as port:
-        assert listener_at(LOOPBACK, port, lambda _kind: []) == Listener()
+        assert listener_at(LOOPBACK, port, connections) == Listener()
 
 
 def test_an_address_that_is_not_this_machines_is_a_problem() -> None:

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from proxy.status.external_checks import reach
 from proxy.status.finding import Reached
-from tests.proxy.cli.test_codex import closed_port
+from tests.testkit.listeners import answering, closed_port
 
 NOW = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
 
 
-@contextmanager
-def upstream(head: bytes) -> Iterator[str]:
-    def answer(listening: socket.socket) -> None:
-        peer, _ = listening.accept()
-        with peer:
-            peer.recv(65536)
-            peer.sendall(head + b"content-length: 0\r\n\r\n")
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        thread = threading.Thread(target=answer, args=(listening,))
-        thread.start()
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-        thread.join()
-
-
 def reached(head: bytes) -> Reached:
-    with upstream(head) as url:
-        return reach(url, lambda: NOW)
+    with answering(head=head) as port:
+        return reach(f"http://127.0.0.1:{port}/v1", lambda: NOW)
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"401 Unauthorized", b"404 Not Found"])

@@ -11,11 +11,13 @@ from proxy import __version__
 from proxy.codex.adoption import Adoption, CodexProcess, State
 from proxy.codex.destination import Course, Destination
 from proxy.journal.summary import LastHour, RefusalCount
+from proxy.status.overview import Overview
 from tests.proxy.status.kit import ADOPTED, NOW, RUNNING, URL, rendered, seen
 from tests.testkit.snapshots import Snapshot
 
 OLD = CodexProcess(pid=41, kind="app-server", started=1.0)
 STRANGE = CodexProcess(pid=42, kind="cli", started=None)
+READ = (State.SEEN, State.ADOPTED, State.PENDING)
 ACCOUNT = {
     "id": "work",
     "kind": "chatgpt",
@@ -67,26 +69,53 @@ def test_without_a_running_turnlane_the_second_line_is_the_command_that_starts_o
     snapshot("status", *lines)
 
 
-def test_a_process_that_holds_the_home_without_answering_is_named(snapshot: Snapshot) -> None:
-    lines = rendered(seen(None, held_by="9", problem="<why>"))
-
-    assert "kill -9 9" in lines[1]
-    snapshot("status", *lines[:2])
+def to(way: Destination, mend: str | None = None) -> Course:
+    return Course(way=way, said="<where>", mend=mend)
 
 
-def test_a_turnlane_that_runs_without_serving_says_why(snapshot: Snapshot) -> None:
-    lines = rendered(seen(problem="<why>"))
-
-    assert "<why>" in lines[0]
-    snapshot("status", lines[0])
+CONNECT, OFF = "turnlane codex on", "turnlane codex off"
+STALE = adoption(State.PENDING, stale=(OLD, replace(OLD, pid=43, kind="cli")))
 
 
-def test_processes_that_still_finish_their_turns_are_named(snapshot: Snapshot) -> None:
-    draining = [{"pid": 5, "since": 1.0}, {"pid": 6, "since": 2.0}]
-    lines = rendered(seen({**RUNNING, "draining": draining}))
+@pytest.mark.parametrize(
+    ("overview", "told", "untold"),
+    [
+        (seen(None, held_by="9", problem="<why>"), ("kill -9 9",), ""),
+        (seen(None, hindrance="<obstacle>"), ("<obstacle>", "turnlane doctor"), "serve  starts"),
+        (seen(problem="<why>"), ("<why>",), ""),
+        (seen({**RUNNING, "draining": [{"pid": 5}, {"pid": 6}]}), ("5, 6",), ""),
+        (seen(routing=STALE), ("app-server 41, cli 43",), ""),
+        (
+            seen(routing=adoption(State.UNKNOWN, unreadable=(STRANGE,))),
+            ("cli 42", "turnlane codex show"),
+            "",
+        ),
+        (seen(course=to(Destination.ELSEWHERE, CONNECT)), (CONNECT,), ""),
+        (seen(None, course=to(Destination.ELSEWHERE, CONNECT)), (), "turnlane codex"),
+        (seen(course=to(Destination.NO_KEY)), ("turnlane codex show",), CONNECT),
+        (seen(course=to(Destination.NOBODY, f"{CONNECT}, or {OFF}")), (CONNECT, OFF), ""),
+        (seen(None, course=to(Destination.NOBODY, f"{CONNECT}, or {OFF}")), (OFF,), CONNECT),
+        (seen(course=to(Destination.ANOTHER, "<command>")), ("<command>",), ""),
+        (seen(None, course=to(Destination.ANOTHER, "<command>")), ("<command>",), ""),
+        (seen(course=to(Destination.PROVIDER)), ("turnlane codex show",), CONNECT),
+        *((seen(None, routing=adoption(state)), (OFF,), "") for state in READ),
+    ],
+    ids=[
+        *("hangs", "hindered", "not-serving", "draining", "stale", "unreadable", "elsewhere"),
+        *("elsewhere-stopped", "no-key", "nobody", "nobody-stopped", "another"),
+        *("another-stopped", "provider", *(f"stopped-{state}" for state in READ)),
+    ],
+)
+def test_the_first_lines_say_what_is_wrong_and_what_helps(
+    overview: Overview, told: tuple[str, ...], untold: str, snapshot: Snapshot
+) -> None:
+    lines = rendered(overview)
+    end = next(n for n, line in enumerate(lines) if line.startswith(("lanes", "last hour")))
+    first = "\n".join(lines[:end])
 
-    assert rendered(seen({**RUNNING, "draining": []})) == rendered(seen())
-    snapshot("status", lines[1])
+    assert all(text in first for text in told)
+    assert untold == "" or untold not in first
+    snapshot("status", first)
 
 
 def test_the_next_line_says_whether_codex_goes_through_turnlane(snapshot: Snapshot) -> None:
@@ -101,93 +130,6 @@ def test_the_next_line_says_whether_codex_goes_through_turnlane(snapshot: Snapsh
     snapshot("status", *(rendered(seen(routing=routing))[1] for routing in found))
 
 
-def test_clients_that_need_a_restart_are_named_by_pid(snapshot: Snapshot) -> None:
-    routing = adoption(State.PENDING, stale=(OLD, replace(OLD, pid=43, kind="cli")))
-    lines = rendered(seen(routing=routing))
-
-    assert "app-server 41, cli 43" in lines[2]
-    snapshot("status", *lines[1:3])
-
-
-def test_clients_that_cannot_be_inspected_are_named_too(snapshot: Snapshot) -> None:
-    lines = rendered(seen(routing=adoption(State.UNKNOWN, unreadable=(STRANGE,))))
-
-    assert "cli 42" in lines[2]
-    assert "turnlane codex show" in lines[3]
-    snapshot("status", *lines[1:4])
-
-
-def test_the_command_that_connects_codex_is_shown_only_while_turnlane_serves(
-    snapshot: Snapshot,
-) -> None:
-    course = Course(way=Destination.ELSEWHERE, said="<where>", mend="turnlane codex on")
-    lines = rendered(seen(course=course))
-
-    assert "turnlane codex on" in lines[2]
-    assert not any("turnlane codex" in line for line in rendered(seen(None, course=course)))
-    snapshot("status", *lines[1:3])
-
-
-def test_a_required_key_that_codex_does_not_send_is_bad_news(snapshot: Snapshot) -> None:
-    lines = rendered(seen(course=Course(way=Destination.NO_KEY, said="<where>")))
-
-    assert "turnlane codex show" in lines[2]
-    assert not any("turnlane codex on" in line for line in lines)
-    snapshot("status", *lines[1:3])
-
-
-@pytest.mark.parametrize("serving", [True, False], ids=["serving", "not-running"])
-def test_an_address_without_a_turnlane_can_be_fixed_only_while_one_serves(
-    serving: bool, snapshot: Snapshot
-) -> None:
-    mend = "turnlane codex on, or turnlane codex off"
-    course = Course(way=Destination.NOBODY, said="<where>", mend=mend)
-    lines = rendered(seen(RUNNING if serving else None, course=course))
-    (at,) = (n for n, line in enumerate(lines) if line.startswith("Codex "))
-
-    assert any("turnlane codex on" in line for line in lines) is serving
-    assert any("turnlane codex off" in line for line in lines)
-    snapshot("status", *lines[at : at + 2 + serving])
-
-
-@pytest.mark.parametrize("serving", [True, False], ids=["serving", "not-running"])
-def test_a_turnlane_with_another_home_is_told_apart(serving: bool, snapshot: Snapshot) -> None:
-    course = Course(way=Destination.ANOTHER, said="<where>", mend="<command>")
-    lines = rendered(seen(RUNNING if serving else None, course=course))
-    (at,) = (n for n, line in enumerate(lines) if line.startswith("Codex "))
-
-    snapshot("status", *lines[at : at + 2])
-
-
-def test_a_provider_chosen_by_the_user_gets_no_advice_that_would_not_help(
-    snapshot: Snapshot,
-) -> None:
-    lines = rendered(seen(course=Course(way=Destination.PROVIDER, said="<where>")))
-
-    assert "turnlane codex show" in lines[2]
-    snapshot("status", *lines[1:3])
-
-
-def test_an_obstacle_to_starting_is_shown_instead_of_the_command_that_starts(
-    snapshot: Snapshot,
-) -> None:
-    lines = rendered(seen(None, hindrance="<obstacle>"))
-
-    assert "<obstacle>" in lines[1]
-    assert "turnlane doctor" in lines[2]
-    snapshot("status", *lines[:3])
-
-
-@pytest.mark.parametrize("state", [State.SEEN, State.ADOPTED, State.PENDING])
-def test_codex_that_points_at_a_stopped_turnlane_is_bad_news(
-    state: State, snapshot: Snapshot
-) -> None:
-    lines = rendered(seen(None, routing=adoption(state)))
-
-    assert "turnlane codex off" in lines[3]
-    snapshot("status", *lines[2:4])
-
-
 # Load and history.
 
 
@@ -199,12 +141,6 @@ def test_a_turnlane_of_another_version_is_shown_as_far_as_possible(snapshot: Sna
     assert "0.0.1" in lines[1]
     assert "turnlane accounts list" in lines[-1]
     snapshot("status", *lines, version=__version__)
-
-
-def test_an_hour_without_known_tokens_claims_no_cache_share() -> None:
-    line = titled(rendered(seen(last_hour=LastHour(turns=1))), "last hour")
-
-    assert line == "last hour 1 turn"
 
 
 def test_the_five_newest_refusals_are_listed_with_their_reasons(snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.accounts.route import Move
-from proxy.cli.log_table import NARROWEST, log_lines
+from proxy.cli.log import NARROWEST, log_lines
 from proxy.journal.record import Outcome, Transport, TurnRecord
 from proxy.responses.events import TokenUsage
 
@@ -68,6 +68,26 @@ def test_a_pipe_and_a_wide_terminal_have_everything(columns: int | None) -> None
     titles, _ = log_lines(columns)
 
     assert [x in titles for x in ("transport", "lane", "root", "first ms")] == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("account", "move", "reason", "shown"),
+    [
+        ("work", Move.REUSED, "bound", "work"),
+        ("work", Move.REBOUND, "quota", "work rebound/quota"),
+        ("work", Move.NEW, "strategy", "work new/strategy"),
+        (None, Move.CLEARED, "paused", "- cleared/paused"),
+        ("a" * 40, Move.DETOUR, "trouble", "a" * 40 + " detour/trouble"),
+        (None, None, None, ""),
+    ],
+)
+def test_the_log_says_how_a_turn_came_to_its_account(
+    account: str | None, move: Move | None, reason: str | None, shown: str
+) -> None:
+    titles, text = log_lines(None)
+    record = replace(TURN, account=account, move=move, reason=reason)
+
+    assert text(record)[titles.index("account") :] == shown
 
 
 @given(

@@ -1,11 +1,18 @@
-"""The log as text, pure: one line for each record, as wide as the terminal has room for."""
+"""`turnlane log`: one line for each record, as wide as the terminal has room for."""
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
+import typer
+
+from proxy.cli.common import print_json
+from proxy.home.lock import holder
 from proxy.journal.record import Outcome, TurnRecord
 
+FOLLOW_SECONDS: Final = 0.5
 WHOLE_COLUMNS: Final = 180
 """From here on each record is there with all that is kept of it; so it is in a pipe."""
 _WHOLE: Final = (
@@ -31,6 +38,45 @@ _ROUTE: Final = 24
 """Characters of an account with how a turn came to it; what is left beyond goes to the outcome."""
 
 Cells = Sequence[str]
+
+
+def show_log(
+    home: Path,
+    *,
+    lines: int,
+    follow: bool,
+    as_json: bool,
+    columns: int | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """Print the newest records, oldest first; with `follow`, also those that come after, until
+    interrupted. `columns` is the width of the terminal, if it is one."""
+    from proxy.journal.store import after, newest
+
+    write = print_json if as_json else _text_line(columns)
+    last = 0
+    held = holder(home) is not None
+    for number, record in newest(home, lines, untouched=not held):
+        write(record)
+        last = number
+    try:
+        while follow:
+            pause(FOLLOW_SECONDS)
+            before, held = held, holder(home) is not None
+            if not (before or held):  # no process has written since the last look
+                continue
+            for number, record in after(home, last, untouched=not held):
+                write(record)
+                last = number
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _text_line(columns: int | None) -> Callable[[TurnRecord], None]:
+    titles, line = log_lines(columns)
+    typer.echo(titles)
+    return lambda record: typer.echo(line(record))
 
 
 def log_lines(columns: int | None) -> tuple[str, Callable[[TurnRecord], str]]:
