@@ -46,7 +46,7 @@ class Account:
         self.in_flight = 0
         self.base_url = spec.url
         self._refused: str | None = None
-        """The version of the credential that was refused last."""
+        """The version of the credential that the provider refused last."""
         self._problem: str | None = None
         """What was wrong with the credential when it failed last."""
         self.health.adopt(credential.fingerprint)

@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """A bounded mapping that forgets what was set longest ago."""
+    """A bounded mapping that forgets what was set longest ago. Reading does not count as use."""
 
     def __init__(self, most: int = MOST_BINDINGS) -> None:
         super().__init__()
@@ -52,20 +52,20 @@ class Recent(OrderedDict[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """Encrypted reasoning of a thread that `account` cannot read: the items up to the one marked
-    `last`. Later ones are its own."""
+    """The encrypted reasoning in a thread that `account` cannot read: every item up to the one with
+    the mark `last`. Later items are its own."""
 
     account: AccountId
     last: bytes
 
 
 class IssuedKind(StrEnum):
-    """What a client gets from an account, to send along with a later turn."""
+    """Something that a client gets from an account and sends back with a later turn."""
 
     RESPONSE = "response"
     """A response id."""
     STATE = "state"
-    """Turn state, opaque to clients and to us."""
+    """Turn state, which is opaque to clients and to turnlane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class Bindings:
         for key, binding in known:
             self._bound.set(key, binding)
             # Where its latest prompt is cached: a child that starts now should follow it there.
+            # The last request went to the detour, if there is one; `served` is where children go.
             self._served.set(key[0], binding.detour or binding.account)
 
     def __repr__(self) -> str:
@@ -136,7 +137,7 @@ class Bindings:
     # For the store.
 
     def take_changed(self) -> list[tuple[BindingKey, Binding | None]]:
-        """Return what to write down: the binding of each changed key, None for one that is gone."""
+        """Return what to write: the binding of each changed key, or None for one that is gone."""
         changed = [(key, self._bound.get(key)) for key in self._changed]
         self._changed.clear()
         return changed

@@ -155,7 +155,7 @@ class Claim:
             self._unbind()
 
     def reached(self, headers: Headers) -> None:
-        """Note an answer to a request that costs no quota: the credential is good, but quota may
+        """Note an answer to a request that costs no quota: the credential is valid, but quota may
         still be spent."""
         self._learn_headers(headers, self._wall())
         self.account.reached(self._began)

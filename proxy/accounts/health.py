@@ -121,7 +121,7 @@ class AccountHealth:
         return self._invalid is not None
 
     def renewed(self) -> None:
-        """Forget that the credential was refused: it was replaced, or found good."""
+        """Forget that the credential was refused: it was replaced, or found valid."""
         self._invalid, self._view = None, None
 
     def reached(self, began: float) -> None:
@@ -147,6 +147,7 @@ class AccountHealth:
         if full and not self.credits:
             # A refusal that is already known stays: it may say another end than the windows do.
             known = self._spent.get(ANY)
+            # A live cooldown keeps its end and its next probe.
             if known is None or not known.live(now):
                 until = max(window.resets_at for window in full)
                 self._spent[ANY] = Cooldown(
@@ -180,6 +181,8 @@ class AccountHealth:
         """Note how an attempt ended."""
         match verdict.kind:
             case Kind.SERVED:
+                # Only a whole answer ends a streak: an account that cuts every stream also starts
+                # every one.
                 self.answering(family, began)
                 # Only here, not in `answering`: a stream that is cut every time must still end up
                 # as trouble, and its probes must still become rarer.
@@ -206,7 +209,7 @@ class AccountHealth:
         self._view = None
 
     def delay(self, seconds: float, now: float) -> None:
-        """Take the account out of rotation for `seconds`; no fault of the account is known."""
+        """Do not try the account for `seconds`, because its credential cannot be had for now."""
         self._trouble[ANY] = Cooldown(since=now, until=math.inf, probe_at=now + seconds)
         self._view = None
 
@@ -232,6 +235,7 @@ class AccountHealth:
         # A hint is believed for no longer than the longest window: quota is back by then.
         lengths = [x.minutes * 60 for x in self._windows.values() if x.minutes and x.live(now)]
         longest = max(lengths, default=LONGEST_HINT_SECONDS)
+        # A wrong hint of days would idle the account, so it is believed for one window at most.
         until = min(verdict.retry_at or now, now + longest)
         self.plan = verdict.plan or self.plan
         self._spent[verdict.family] = Cooldown(

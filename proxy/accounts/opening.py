@@ -56,7 +56,7 @@ class Opener:
         return made
 
     def open_anyway(self, account: AccountId, spec: AccountSpec) -> Account:
-        """Open an account; one whose key cannot be read is in the pool and serves no turn."""
+        """Open an account. One whose key cannot be read is listed but serves no turn."""
         try:
             return self.open(account, spec)
         except ValueError as error:
@@ -82,13 +82,12 @@ class AccountSettings(Protocol):
     def routing(self) -> RoutingSettings: ...
     @property
     def secrets(self) -> Mapping[str, str]:
-        """The variables of the environment that accounts refer to."""
+        """The environment variables that accounts refer to."""
         ...
 
 
 def inspect_accounts(config: AccountSettings) -> list[str]:
-    """Return what to know about the configured accounts before they serve. Raises ConfigError for
-    one that cannot."""
+    """Return warnings about configured accounts. Raises ConfigError for one that cannot serve."""
     warnings = []
     for account, spec in config.accounts.items():
         try:
@@ -136,9 +135,9 @@ def open_accounts(
     reading: bool = False,
     anyway: bool = False,
 ) -> ManagedAccounts:
-    """Open the accounts of a home and have the database write what changes of them.
+    """Open the accounts of a home and have the database write their changes.
 
-    Unless it is for `reading`, the caller holds the home's lock. `anyway` includes configured
+    Unless `reading`, the caller holds the home's lock. `anyway` includes configured
     accounts that cannot serve. Raises ConfigError.
     """
     registry = AccountRegistry(config.home)
@@ -170,5 +169,6 @@ def _open_each(
             yield opener.open_anyway(account, spec)
         else:
             logger.warning(
-                "account %s: config.toml's serves, the one that was added does not", account
+                "account %s: the one in config.toml serves, the one added by command does not",
+                account,
             )

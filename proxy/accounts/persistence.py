@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 OLD_NAME: Final = "accounts.sqlite3"
 PATIENCE_SECONDS: Final = 0.5
-"""A disk that is slower than this costs a binding its certainty, not a turn its time."""
+"""On a slower disk, a turn ends before its binding is known to be written."""
 
 _KEY: Final = ("thread", "family")
 _BINDING: Final = ("account", "generation", "used_at", "scored_at", "held_since", "detour")
@@ -121,7 +121,7 @@ class AccountStore:
         return f"<AccountStore {len(self._dirty)} accounts to write, {self._database}>"
 
     def write_to(self, database: Database) -> None:
-        """Have a database write the changes from now on."""
+        """Have a database write all changes from now on."""
         self._database = database
         database.add(self)
 
@@ -133,8 +133,8 @@ class AccountStore:
             self._database.wake()
 
     async def wait_written(self, key: BindingKey | None) -> None:
-        """Wait until a thread's binding is on disk, or for `PATIENCE_SECONDS`; while writes fail,
-        not at all."""
+        """Wait until a thread's binding is on disk, but no longer than `PATIENCE_SECONDS`, and not
+        at all while writes fail."""
         database = self._database
         with trio.move_on_after(PATIENCE_SECONDS):
             while database is not None and database.writes(self) and self._is_pending(key):
@@ -146,11 +146,12 @@ class AccountStore:
         return key is not None and (key in self._taken_keys or self._bindings.has_changed(key))
 
     async def leave(self) -> None:
-        """Write what is left, for the last time: another process becomes the writer."""
+        """Write what is left and stop: from here on another process writes."""
         if self._database is not None:
             await self._database.leave(self)
 
-    # For the database's writer.
+    # Called by the database. Between `take` and `settle` a write is under way, and what changes
+    # meanwhile is for the next one.
 
     def take(self) -> list[Statement]:
         bindings = self._bindings.take_changed()

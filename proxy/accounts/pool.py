@@ -102,7 +102,7 @@ class AccountPool:
                 account.health.end_probe(asked.family, self._wall())
 
     def preview(self, asked: AccountRequest) -> Route | Withheld:
-        """Return where the next turn of a thread would go; changes nothing."""
+        """Return where the next turn of a thread would go. Nothing is changed."""
         return self._route(asked, frozenset(), self._wall())
 
     def families(self, thread: ThreadName) -> list[Family]:
@@ -149,8 +149,8 @@ class AccountPool:
     # The accounts themselves.
 
     def add(self, account: Account) -> None:
-        """Add an account, or replace the one of that name; if the credential is another, what is
-        bound to it ends. Raises ValueError when there are too many."""
+        """Add an account, or replace the one of that name; a different credential ends the bindings
+        to it. Raises ValueError if there are too many."""
         if account.id not in self._accounts and len(self) >= MOST_ACCOUNTS:
             raise ValueError(f"there are already {MOST_ACCOUNTS} accounts")
         self._accounts[account.id] = account
@@ -166,7 +166,7 @@ class AccountPool:
         return True
 
     def known(self, account: AccountId) -> PersistedHealth | None:
-        """Return what is to be kept of an account; None if it is not in the pool."""
+        """Return what to keep about an account; None if it is not in the pool."""
         found = self._accounts.get(account)
         return None if found is None else found.health.persisted()
 
@@ -180,7 +180,7 @@ class AccountPool:
         return True
 
     def plan(self) -> str | None:
-        """Return the plan of the first account that is known to have one."""
+        """Return the plan of the first account whose plan is known."""
         return next((each.health.plan for each in self.all() if each.health.plan), None)
 
     def statistics(self) -> list[AccountStatistics]:

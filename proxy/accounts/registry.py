@@ -1,4 +1,4 @@
-"""AccountRegistry: the accounts that were added by command, and where their secrets are.
+"""AccountRegistry: the accounts that were added by command, and the files of their secrets.
 
 `accounts.json` holds descriptions only. A key that was given on stdin, or a copied login, is a
 private file below `accounts/`. The registry names these files relative to the home, so a home can
@@ -27,7 +27,7 @@ _specs: Final = msgspec.json.Decoder(Specs)
 
 
 class AccountRegistry:
-    """The accounts of one home, whose files only the process that holds the home's lock writes.
+    """The accounts of one home. Only the process that holds the home's lock writes them.
     Raises ConfigError if they cannot be read."""
 
     def __init__(self, home: Path) -> None:
@@ -50,8 +50,8 @@ class AccountRegistry:
         return path
 
     def put(self, account: AccountId, spec: AccountSpec) -> None:
-        """Add an account, or replace the one of that name; a secret of its own that `spec` does
-        not name is removed. Raises OSError; then nothing has changed."""
+        """Add an account, or replace the one of that name, and remove its own secrets that `spec`
+        does not name. Raises OSError if it cannot be written; then nothing has changed."""
         specs = {**self._specs, account_id(account): spec}
         self._write(specs)
         for path in self._own(account):
@@ -60,7 +60,7 @@ class AccountRegistry:
 
     def remove(self, account: AccountId) -> bool:
         """Remove an account and the secrets of its own, even if only those are left; a shared login
-        stays. Returns False if there is nothing to remove. Raises OSError."""
+        stays. Return False if there was nothing to remove. Raises OSError."""
         own = [path for path in self._own(account) if path.exists()]
         if account in self._specs:
             self._write({name: spec for name, spec in self._specs.items() if name != account})
@@ -76,7 +76,7 @@ class AccountRegistry:
         return path.resolve().is_relative_to(self._secrets.resolve())
 
     def secret_path(self, account: AccountId, suffix: str) -> Path:
-        """The path of a secret that belongs to an account; the suffix is `KEY` or `LOGIN`."""
+        """Return the path of an account's own secret; the suffix is `KEY` or `LOGIN`."""
         return self._secrets / f"{account_id(account)}{suffix}"
 
     def _own(self, account: AccountId) -> list[Path]:

@@ -19,7 +19,8 @@ class RoutingSettings:
     """`[routing]`: how turns find an account."""
 
     cache_affinity: bool = True
-    """A cold prompt costs far more quota than a cooler account saves: 150 k tokens for 7 k."""
+    """Keep a thread on its account: a cold prompt costs far more quota than a cooler account saves,
+    150 k tokens instead of 7 k."""
     strategy: Strategy = "quota"
     """Where a new thread starts."""
     auto_switch_threshold: float = 80.0
@@ -27,12 +28,15 @@ class RoutingSettings:
     rescore_seconds: float = 60.0
     """With `cache_affinity` off, a thread is scored again no more often than this."""
     idle_seconds: float = 86_400.0
-    """No provider keeps a prompt for a day."""
+    """A binding unused for this long is forgotten: no provider caches a prompt for a day."""
     hold_seconds: float = 600.0
-    """An account in trouble for longer loses its threads: their caches are gone by then."""
+    """An account in trouble for longer loses its threads, whose caches are gone by then."""
 
 
 class Move(StrEnum):
+    """How a turn came to its account: at home (`reused`, or `held` despite trouble), on a `detour`,
+    `rebound` to another, `new`, or nowhere (`cleared`)."""
+
     REUSED = "reused"
     HELD = "held"
     DETOUR = "detour"
@@ -42,7 +46,7 @@ class Move(StrEnum):
 
 
 class MoveReason(StrEnum):
-    """Why a turn goes to its account: what keeps its thread there, released it, or chose."""
+    """Why a turn goes to its account: what kept its thread there, released it, or chose."""
 
     words: str
     """The reason as operators read it."""
@@ -75,7 +79,8 @@ class MoveReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """The account of a thread. `held_since` is when the trouble of that account began."""
+    """The account of a thread. `held_since` is when this thread first met that account in trouble.
+    `generation` is that of the credential it was bound to. Times are seconds since the epoch."""
 
     account: AccountId
     generation: int
@@ -87,9 +92,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteRequest:
-    """What a turn asks for. `bound` is False if its thread is unknown; then no binding is made.
+    """What a turn asks for. `bound` is False if its thread is unknown, so that no binding is made.
 
-    `anchor` is the account that the request itself continues on (`previous_response_id`).
+    `anchor` is the account that holds the response that the request continues
+    (`previous_response_id`).
     """
 
     family: Family

@@ -105,7 +105,7 @@ class _Decision:
     def _ready(self) -> list[AccountView]:
         return [x for x in self._standing_as(Standing.READY) if x.id not in self._excluded]
 
-    # A thread that is bound.
+    # A bound thread.
 
     def released(self, binding: Binding) -> MoveReason | None:
         """Return why a binding ends here; None while it lasts."""
@@ -121,12 +121,12 @@ class _Decision:
             return MoveReason.IDLE
         held = binding.held_since is not None and standing is Standing.TROUBLED
         if held and self._now - (binding.held_since or 0) >= self._settings.hold_seconds:
-            # With no other account to go to, giving up the home would only lose the binding.
+            # With no other account to go to, leaving the home would only lose the binding.
             return MoveReason.HOLD_EXPIRED if self._ready else None
         return None
 
     def stay(self, binding: Binding) -> Route:
-        """Serve a bound thread at home while home serves, else on a detour."""
+        """Serve a bound thread at home while the home serves, otherwise on a detour."""
         home = self._views[binding.account]
         kept = replace(binding, used_at=self._now)
         # Excluded comes before standing: one failure is not trouble yet, so the home may be READY
@@ -155,8 +155,8 @@ class _Decision:
         kept = replace(kept, scored_at=self._now)
         # Real headroom is required, so an account of unknown usage, which a new thread may start
         # on, takes no thread away from its cache.
-        cooler = [x for x in self._ready if x.id != home.id and x.score(self._now) < score]
-        cooler = [x for x in cooler if self._has_headroom(x)]
+        # Headroom means below the threshold, and so below `score`: the home itself has none.
+        cooler = [view for view in self._ready if self._has_headroom(view)]
         if not cooler:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
         return self._bind(self._least_used(cooler), Move.REBOUND, MoveReason.CAPACITY, self._now)
@@ -183,7 +183,7 @@ class _Decision:
             if self._standing[view.id] is not Standing.READY:
                 return replace(self._bind(view, move, MoveReason.PROBE), probe=True)
             return self._bind(view, move, why or reason)
-        # Those that are READY have failed in this turn, or `_ready` would not be empty.
+        # `_ready` is empty, so whatever is READY here has failed in this turn.
         again = [*self._standing_as(Standing.TROUBLED), *self._standing_as(Standing.READY)]
         if again:
             view, _ = self._choose([x for x in again if x.id not in self._excluded] or again)
@@ -200,7 +200,7 @@ class _Decision:
         return [view for view in troubled if view.may_probe(self._request.family, self._now)]
 
     def _last_detour(self) -> tuple[AccountView, MoveReason] | None:
-        """Return the detour of a thread released while on it, which has its latest prompt."""
+        """Return the recent detour of a released thread, which has its latest prompt in cache."""
         binding = self._memory.binding
         if binding is None or binding.held_since is None:
             return None
@@ -210,8 +210,8 @@ class _Decision:
 
     def _choose(self, among: Sequence[AccountView]) -> tuple[AccountView, MoveReason]:
         able = {view.id: view for view in among}
-        # A parent's or sibling's account has the common prefix in its cache, but is passed over
-        # when it is hot and another is not. An anchor never is: no other knows the response.
+        # The account of a parent or sibling has the common prefix in its cache, but is passed over
+        # if it is hot and another is not. An anchor never is: no other knows the response.
         roomy = any(self._may_start(view) for view in among)
         memory = self._memory
         for account, reason in (
@@ -285,7 +285,7 @@ class _Decision:
     # When no account is ready.
 
     def _probe(self, move: Move) -> Route | None:
-        """Have one request try what is out of use now and then, because hints can be wrong."""
+        """Let one request try an account that is out of use: hints about resets can be wrong."""
         home = self._memory.binding.account if self._memory.binding else None
         out = [*self._standing_as(Standing.SPENT), *self._standing_as(Standing.INVALID)]
         for view in sorted(out, key=lambda view: view.id != home):
@@ -302,8 +302,8 @@ class _Decision:
             for view in self._standing_as(Standing.INVALID)
             if view.invalid is not None
         ]
-        # Quota comes back at a stated time. When a refused login is tried again matters only where
-        # no quota is waited for.
+        # Quota returns at a stated time. The next probe of a refused login matters only if there is
+        # no quota to wait for.
         ends = [at for at in until or tries if at is not None]
         releases = [_RELEASES[x] for x in self._standing.values() if x in _RELEASES]
         first = MoveReason.QUOTA if spent else next(iter(releases), MoveReason.REMOVED)

@@ -26,13 +26,13 @@ class AccountSpec:
     """`[accounts.NAME]`. Raises ValueError unless it has exactly one credential."""
 
     key: str | None = None
-    """`env:NAME` or `file:PATH`: where the API key stands. Never the key itself."""
+    """`env:NAME` or `file:PATH`: where the API key is. Never the key itself."""
     auth_json: str | None = None
-    """Path of an auth.json with a ChatGPT login, shared with the Codex that keeps it there."""
+    """The path of an auth.json with a ChatGPT login, shared with the Codex that keeps it there."""
     url: str | None = None
-    """Base URL, if it is not that of `[upstream]` or of the provider."""
+    """The base URL, if it is not that of `[upstream]` or of the provider."""
     models: tuple[str, ...] | None = None
-    """Patterns of the models that its plan includes, as `gpt-5*`; without it, all."""
+    """Patterns of the models that its plan includes, such as `gpt-5*`; None includes all."""
     organization: str | None = None
     project: str | None = None
     """Sent as `openai-organization` and `openai-project` with an API key."""
@@ -53,7 +53,7 @@ class AccountSpec:
 
 
 def check_patterns(models: Sequence[str]) -> None:
-    """Raises ValueError for patterns that no model can match."""
+    """Raise ValueError for patterns that no model can match."""
     if not models:
         raise ValueError("an empty list includes no model; leave it out to include all")
     for pattern in models:

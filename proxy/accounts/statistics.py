@@ -23,7 +23,7 @@ class _Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountHour:
-    """A cold start is a turn on an account that did not serve its thread before."""
+    """The last hour of an account. A cold start is a turn whose thread it did not serve last."""
 
     turns: int = 0
     cold_starts: int = 0
@@ -32,12 +32,14 @@ class AccountHour:
 
     @property
     def cache_share(self) -> float | None:
-        """Of the input tokens, those that came from the cache; None without any."""
+        """The share of input tokens that came from the cache, 0 to 1; None without any."""
         tokens = self.cached_tokens + self.uncached_tokens
         return self.cached_tokens / tokens if tokens else None
 
 
 class Tally:
+    """Counters of one account in slots of fixed memory; only the last hour is kept."""
+
     def __init__(self) -> None:
         self._slots = [_Slot() for _ in range(SLOTS)]
 
@@ -71,7 +73,8 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountStatistics:
-    """`resets_at` is in seconds since the epoch; None where nothing is known or due."""
+    """What operators see of an account. `resets_at` is in seconds since the epoch; None if nothing
+    is spent. Other fields are None if unknown."""
 
     id: AccountId
     kind: str

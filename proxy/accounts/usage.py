@@ -1,4 +1,4 @@
-"""Usage windows and plans, read from headers, events and reports. Pure."""
+"""Usage, pure: windows, plans and credits as headers, events and reports state them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,8 +108,11 @@ def _window(
     resets_in: float | None,
     now: float,
 ) -> Window | None:
-    """Return a window; None without a percentage. One that does not say when it resets is believed
-    for a while, and none is believed for longer than it lasts."""
+    """Return a window; None without a percentage.
+
+    A window that does not say when it resets is believed for its length, or for an hour; none is
+    believed for longer than its length.
+    """
     if used is None:
         return None
     length = UNSTATED_RESET_SECONDS if not minutes else minutes * 60

@@ -1,4 +1,4 @@
-"""Learning, pure: what a reply, a failure or an event says of the account that it came from.
+"""Verdicts, pure: what a reply, a failure or an event says about the account that it came from.
 
 Sources: the `x-codex-*` headers and the `codex.rate_limits` event of the ChatGPT backend, its
 `usage_limit_reached` with `resets_at`, and the error codes of the public API's documentation.
@@ -20,9 +20,9 @@ from proxy.responses.rawjson import UNREADABLE
 QUOTA_RETRY_SECONDS: Final = 60.0
 """A 429 that asks for more patience than this is about quota, not about pace."""
 LONGEST_HINT_SECONDS: Final = 5 * 3600.0
-"""A hint is believed this far where no window is known: the shortest window there is."""
+"""How far a hint is believed if no window is known: the length of the shortest window."""
 NOT_INCLUDED_SECONDS: Final = 86_400.0
-"""A plan changes seldom."""
+"""How long a model stays excluded by a plan, which rarely changes."""
 _NOT_INCLUDED: Final = "usage_not_included"
 _QUOTA_CODES: Final = frozenset({"usage_limit_reached", "insufficient_quota", _NOT_INCLUDED})
 _ACCOUNT_CODES: Final = frozenset(
@@ -37,7 +37,7 @@ _ACCOUNT_CODES: Final = frozenset(
         "unsupported_country_region_territory",
     }
 )
-"""A 403 with one of these would answer every request of the account."""
+"""A 403 with one of these codes would answer every request of the account."""
 _PACE_CODES: Final = frozenset({"rate_limit_exceeded", "slow_down"})
 _SERVER_CODES: Final = frozenset(
     {"server_error", "internal_server_error", "server_is_overloaded", "overloaded_error"}
@@ -45,8 +45,8 @@ _SERVER_CODES: Final = frozenset(
 
 
 class Kind(StrEnum):
-    """What an attempt showed of its account; NEUTRAL is a fault of the request, DENIED of what this
-    account, but perhaps not another, may ask for."""
+    """What an attempt showed about its account. NEUTRAL is a fault of the request. DENIED says that
+    this account, but perhaps not another, may not ask for this."""
 
     SERVED = "served"
     NEUTRAL = "neutral"
@@ -60,7 +60,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`family` is ANY unless the refusal names its model. `retry_at`: when it said to come back."""
+    """What an attempt showed. `family` is ANY unless the refusal names its model. `retry_at`, in
+    seconds since the epoch, is when the provider said to come back."""
 
     kind: Kind
     family: Family = ANY
@@ -77,7 +78,7 @@ UNREACHABLE: Final = Verdict(kind=Kind.UNREACHABLE)
 def judge_reply(
     status: int, headers: Headers, body: bytes, model: str | None, family: Family, now: float
 ) -> Verdict:
-    """What a reply other than 2xx says of its account."""
+    """Return what a reply other than 2xx says about its account."""
     error = _error_in(body)
     codes = _codes(error)
     if status == 401 or (status == 403 and codes & _ACCOUNT_CODES):
@@ -104,7 +105,7 @@ def judge_reply(
 
 
 def judge_event(data: bytes, model: str | None, family: Family, now: float) -> Verdict:
-    """What a stream's `error` or `response.failed` says of its account."""
+    """Return what a stream's `error` or `response.failed` event says about its account."""
     error = _error_in(data)
     codes = _codes(error)
     named = family if _names(error, model, family) else ANY
@@ -124,7 +125,7 @@ def _comes_back(
     full: Sequence[Window],
     now: float,
 ) -> float:
-    """When quota is said to come back: by the body, the header, or the windows that are full."""
+    """Return when quota is back: by the body, else by full windows, else by the header."""
     at = _number(error.get("resets_at"))
     after = _number(error.get("resets_in_seconds"))
     if at is not None and at > now:
@@ -139,7 +140,7 @@ def _comes_back(
 
 
 def _names(error: Mapping[str, object], model: str | None, family: Family) -> bool:
-    """Whether a refusal speaks of the model that was asked for, and not of the account."""
+    """Whether a refusal is about the requested model rather than the whole account."""
     if not model or not family:
         return False
     if error.get("model") in (model, family) or error.get("param") in (model, family):
@@ -153,7 +154,7 @@ def _codes(error: Mapping[str, object]) -> AbstractSet[str | None]:
 
 
 def _error_in(data: bytes) -> dict[str, Any]:
-    """The error of a body, an `error` event or a `response.failed`; empty when there is none."""
+    """Return the error in a body, an `error` event or a `response.failed`; empty without one."""
     try:
         body = _dict(msgspec.json.decode(data))
     except UNREADABLE:

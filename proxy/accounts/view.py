@@ -1,6 +1,6 @@
-"""Account views, pure: what routing may know about an account; none of it is secret.
+"""Account views, pure: what routing may know about an account. None of it is secret.
 
-Every time is in seconds since the epoch: windows reset at wall times, and what is known about an
+All times are in seconds since the epoch: windows reset at wall times, and what is known about an
 account outlives the process that learnt it.
 """
 
@@ -18,14 +18,14 @@ Family = NewType("Family", str)
 ANY: Final = Family("")
 """The key for all model families in an account's cooldowns."""
 UNSEEN_SCORE: Final = 101.0
-"""The score of an account whose usage is unknown: above every score that was seen."""
+"""The score of an account whose usage is unknown: above every reported score."""
 SPENT_PERCENT: Final = 100.0
 
 _DATED: Final = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8}|latest)$")
 
 
 def family_of(model: str | None) -> Family:
-    """Return the family of models that share a prompt cache: the name without its date."""
+    """Return the family of models that share a prompt cache: the model's name without its date."""
     return Family(_DATED.sub("", (model or "").strip().lower()))
 
 
@@ -44,9 +44,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cooldown:
-    """A time during which an account, or one model family on it, is not used unless it serves.
+    """A time during which an account, or one model family on it, is not used.
 
-    From `probe_at` on, one request at a time may find out whether it serves again.
+    From `probe_at` on, one request at a time may probe whether it serves again, which ends it.
     """
 
     since: float
@@ -69,7 +69,7 @@ def _none() -> Cooldowns:
 
 
 class Standing(StrEnum):
-    """The state of an account; where several hold, the worst."""
+    """The state of an account; the worst one if several hold. `plan`: not included in its plan."""
 
     READY = "ready"
     TROUBLED = "troubled"
@@ -81,20 +81,20 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountView:
-    """`models` are patterns of what the account's plan includes; None is everything."""
+    """An account at one moment. `models` are patterns of what its plan includes; None is all."""
 
     id: AccountId
     generation: int = 1
     windows: tuple[Window, ...] = ()
     credits: bool = False
-    """Whether it keeps serving when its windows are full."""
+    """Whether the account keeps serving when its windows are full."""
     paused: bool = False
     models: tuple[str, ...] | None = None
     invalid: Cooldown | None = None
     spent: Cooldowns = field(default_factory=_none)
     trouble: Cooldowns = field(default_factory=_none)
     _sound: bool = field(init=False, repr=False, compare=False)
-    """Whether the account can serve any family at any time."""
+    """Whether the account can serve any family at any time; most can, and need no closer look."""
 
     def __post_init__(self) -> None:
         held = self.paused or self.models is not None or self.invalid or self.spent or self.trouble
@@ -133,7 +133,7 @@ class AccountView:
         return any(fnmatch.fnmatchcase(family, family_of(pattern)) for pattern in self.models)
 
     def spent_until(self, family: Family, now: float) -> float | None:
-        """When quota comes back; None while there is some."""
+        """Return when quota is back; None while there is some."""
         ends = [each.until for each in _of(self.spent, family) if each.live(now)]
         ends += [each.resets_at for each in self._full_windows(now)]
         return max(ends, default=None)
@@ -150,7 +150,7 @@ class AccountView:
         return bool(held) and all(each.may_probe(now) for each in held)
 
     def _full_windows(self, now: float) -> list[Window]:
-        """Return the windows that report themselves full, unless a refusal says more about it."""
+        """Return the full windows, or none if a refusal says when quota is back."""
         refused = self.spent.get(ANY)
         if self.credits or (refused is not None and refused.live(now)):
             return []

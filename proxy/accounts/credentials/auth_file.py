@@ -3,8 +3,8 @@
 It may be Codex's own file. Codex takes no lock when it replaces it, so the lock keeps turnlanes
 apart, and only a comparison of the tokens keeps turnlane and Codex apart.
 
-Every step is short and synchronous: the file has 4 kB, and a refresh is rare. A thread would be a
-checkpoint between a token that works once and the file that has to keep its successor.
+Every step is short and synchronous: the file has 4 kB, and a refresh is rare. A worker thread would
+put a checkpoint between a token that works once and the file that must keep its successor.
 """
 
 import os
@@ -20,7 +20,7 @@ from proxy.accounts.credentials.auth_json import Login, NoLogin, Renewal, read_l
 from proxy.files import lock_file, replace_file, try_lock
 
 MOST_BYTES: Final = 2**20
-"""The most that is read; a larger file is not an auth.json."""
+"""A larger file is not an auth.json."""
 LOCK_SUFFIX: Final = ".turnlane.lock"
 RETRY_SECONDS: Final = 0.05
 SETTLE_SECONDS: Final = 1.0
@@ -84,7 +84,7 @@ async def locked_beside(path: Path) -> AsyncIterator[None]:
 
 
 def lock_path(path: Path) -> Path:
-    """The lock of the file that the path leads to."""
+    """Return the lock of the file that the path leads to."""
     target = Path(os.path.realpath(path))
     return target.with_name(target.name + LOCK_SUFFIX)
 

@@ -1,4 +1,4 @@
-"""ChatGPT logins as credentials: what they put into a request, and how they stay valid.
+"""ChatGPT logins as credentials: the headers they add to a request, and how they stay valid.
 
 Theory of operation
 -------------------
@@ -42,10 +42,10 @@ from proxy.headers import HeaderList
 logger = logging.getLogger(__name__)
 
 MARGIN_SECONDS: Final = 60.0
-"""A token is renewed this long before it expires, so none expires on its way. Codex renews 5
+"""A token is renewed this long before it expires, so that none expires on its way. Codex renews 5
 minutes before."""
 SPACING_SECONDS: Final = 30.0
-"""A token this young is not renewed: a wrong clock or a stubborn upstream would ask for ever."""
+"""A token this young is not renewed, or a wrong clock would cause a refresh for every turn."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 2.0
@@ -119,7 +119,7 @@ class ChatGptLogin:
             if not login.expires_by(wall):
                 return _headers(login)
         elif (seconds := self._seconds_young(login)) > 0 and not login.expires_by(wall):
-            why = "the upstream refuses the token that a refresh of its login has just brought"
+            why = "the upstream refuses the token that was refreshed just now"
             return CredentialFailure(final=False, message=why, retry_seconds=seconds)
         outcome = await self._renewed(login, wall)
         return _headers(outcome) if isinstance(outcome, Login) else outcome
@@ -130,7 +130,7 @@ class ChatGptLogin:
         return self._login
 
     def _take(self, copy: Copy) -> None:
-        """Take in a file: new tokens, whoever wrote them, end what was known about the old ones."""
+        """Take in a file. New tokens, from any writer, end what was known about the old ones."""
         if copy.data != self._copy.data or isinstance(copy.login, NoLogin):
             self._login = copy.login
             self._unsaved = Renewal()
@@ -224,7 +224,7 @@ class ChatGptLogin:
     async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> RefreshOutcome:
         """Write new tokens. A login that another process has written meanwhile wins."""
         renewal = renewal.over(self._unsaved)
-        with trio.CancelScope(shield=True):  # what came is nowhere else yet
+        with trio.CancelScope(shield=True):  # The new tokens are nowhere else yet.
             await read_settled(self._path)
         try:
             self._take(write_back(self._path, copy, renewal, wall))
@@ -236,7 +236,7 @@ class ChatGptLogin:
         if isinstance(login, NoLogin):
             return _unusable(login)
         if login.access_token == stale:
-            return self._pause("the refresh of its login brought no other token")
+            return self._pause("the refresh of its login returned the same token")
         if login.access_token != renewal.access_token:
             expired = login.expires_by(wall)
             return self._pause("its login was replaced by an old one") if expired else login

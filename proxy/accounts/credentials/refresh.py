@@ -31,7 +31,7 @@ MOST_FLIGHTS: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CredentialFailure:
-    """A credential cannot be used now; `final`: not before its owner signs in again.
+    """Why a credential cannot be used now. `final`: not until its owner signs in again.
 
     `message` never holds what a server sent. `local`: the cause is on this machine.
     """
@@ -99,7 +99,7 @@ class Refresher:
             self._asks.close()
 
     def start(self, work: Work) -> Flight:
-        """Have `work` done. It does what must not be cut off in the scope that it is given."""
+        """Start `work` in the service. It gets a scope in which to do what must not be cut off."""
         deadline = trio.current_time() + REFRESH_SECONDS
         flight = Flight(work, trio.CancelScope(shield=True, deadline=deadline))
         try:
@@ -131,7 +131,7 @@ class Refresher:
         try:
             await trio.lowlevel.checkpoint_if_cancelled()
             flight.outcome = await flight.work(flight.shelter)
-        except Exception:  # a bug in one refresh ends no other, and no turn that needs none
+        except Exception:  # A bug in one refresh must not end the others, or the service.
             logger.exception("a refresh failed")
         finally:
             self._under_way.discard(flight)

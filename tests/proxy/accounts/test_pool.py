@@ -114,8 +114,10 @@ def test_a_burst_of_claims_spreads_before_any_has_been_answered() -> None:
 
 
 def test_one_off_children_stay_with_their_conversation() -> None:
-    world = World([account("a", 20), account("b", 10), account("c", 15)])
+    pool = [account("a", 20), account("b", 10), account("c", 15)]
+    world = World(pool)
     placed = Counter([world.served("root")])
+    report(pool[1], 50)
     for number in range(200):
         world.clock.now += 20
         placed[world.served(f"child {number}", parent=ThreadName("root"))] += 1
@@ -123,8 +125,22 @@ def test_one_off_children_stay_with_their_conversation() -> None:
     assert placed == {"b": 201}
 
 
+def test_a_child_follows_its_sibling_when_the_account_of_their_parent_is_hot() -> None:
+    pool = [account("a", 20), account("b", 10), account("c", 15)]
+    world = World(pool)
+    root = world.served("root")
+    report(pool[1], 90)
+    first = world.served("child 1", parent=ThreadName("root"))
+    report(pool[2], 50)
+
+    second = world.served("child 2", parent=ThreadName("root"))
+
+    assert [root, first, second] == ["b", "c", "c"]
+
+
 def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate() -> None:
-    world = World(settings=RoutingSettings(strategy="round_robin"))
+    pool = [account("a", 50), account("b", 10)]
+    world = World(pool, settings=RoutingSettings(strategy="round_robin"))
     models = ["gpt-5.5", "gpt-6-sol"] * 4
 
     assert [world.served("thread", model=model) for model in models] == ["a", "b"] * 4

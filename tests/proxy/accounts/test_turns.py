@@ -26,6 +26,7 @@ from tests.testkit.accounts import (
     account,
     load,
     moves,
+    report,
     served_by,
     service,
     tokens,
@@ -189,6 +190,23 @@ async def test_three_5xx_make_a_detour_and_home_is_where_it_goes_back_to(
         *[("detour", "trouble")] * 2,
         ("held", "probe"),
         ("reused", "bound"),
+    ]
+
+
+async def test_the_pool_hears_of_parent_and_model(open_bench: OpenBench) -> None:
+    accounts = [account("a", 10), account("b", 20)]
+    bench = open_bench(*[answer()] * 4, accounts=accounts)
+    await turns(bench, "root")
+    report(accounts[0], 50)
+
+    await bench.post(thread="child", parent="root").wait_for("response.completed")
+    await bench.post(thread="other").wait_for("response.completed")
+    await bench.post(post(model="gpt-6-sol"), thread="root").wait_for("response.completed")
+
+    assert moves(bench)[1:] == [
+        ("a", "new", "parent"),
+        ("b", "new", "strategy"),
+        ("b", "new", "strategy"),
     ]
 
 

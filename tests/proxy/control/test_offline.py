@@ -164,7 +164,7 @@ def test_an_account_that_config_toml_hides_is_said(
     config = Config(home=tmp_path, accounts={AccountId("work"): spec})
     removed, _ = ask_about_accounts(tmp_path, RemoveAccount(name="work"), lambda: config)
 
-    assert "account work: config.toml's serves" in caplog.text
+    assert "account work: the one in config.toml serves" in caplog.text
     assert (removed.configured, removed.left) == (True, 1)
 
 
