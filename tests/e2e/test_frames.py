@@ -11,7 +11,7 @@ import trio
 
 from harness.wire.upstream import Received, ScriptedUpstream, at_once, on_go
 from harness.wire.websocket import CLOSE, PING, PONG, TEXT, Closed, WebSocket, frame
-from tests.e2e.proxy import Proxy
+from tests.e2e.proxy import Proxy, open_proxy
 from tests.testkit.wire import create
 
 SECONDS = 10
@@ -75,6 +75,14 @@ async def test_a_message_in_many_frames_with_pings_between_is_one_message(
 
         assert pongs == [b"%d" % number for number in range(0, len(pieces), 10)]
         assert "h\N{EURO SIGN}llo" in upstream.sent[0].body.decode()
+
+
+async def test_an_idle_websocket_is_pinged(upstream: ScriptedUpstream) -> None:
+    async with open_proxy(upstream.url, client={"ping_seconds": 0.05}) as proxy:
+        with trio.fail_after(SECONDS):
+            socket = await proxy.websocket()
+
+            assert (await socket.frame())[0] == PING
 
 
 async def test_frames_after_a_close_are_ignored(proxy: Proxy, upstream: ScriptedUpstream) -> None:

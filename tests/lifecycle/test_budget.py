@@ -115,6 +115,7 @@ def test_one_send_every_20_seconds_is_never_refused() -> None:
 
     assert answers == [None] * 300
     assert family.books(299 * 20).worker_sends <= 30
+    assert len(family.workflow._sends) == 12  # one count a slot, however many sends it had
 
 
 # Ceilings.

@@ -176,6 +176,13 @@ def test_a_root_at_its_ceiling_is_not_forgotten_for_600_fresh_ones(ledger: Ledge
     run(ledger, child(1, parent=0), now=600)
 
 
+def test_a_root_that_has_used_up_its_children_is_not_forgotten_either() -> None:
+    ledger = small(children=2, roots=2)
+    run(ledger, child(1, parent=0), child(2, parent=0), top(1), top(2))
+
+    assert ledger.workflows.each(0).keys() == {root(0), root(2)}
+
+
 def test_when_none_can_be_forgotten_the_new_root_is_refused_and_leaves_no_trace() -> None:
     ledger = small(roots=2, sends=256)
     exhaust(ledger, 0)

@@ -140,6 +140,16 @@ def test_the_adoption_knows_of_the_turns_that_were_seen(home: Path) -> None:
     assert config.stat() == before
 
 
+@pytest.mark.parametrize("line", ["openai_base_url = 1", "", f'openai_base_url = "{URL}/v1"'])
+def test_the_adoption_says_nothing_of_whether_it_serves(line: str, home: Path) -> None:
+    codex = home.with_name("codex")
+    codex.mkdir()
+    (codex / "config.toml").write_text(line)
+    with answering(home, ANSWERS):
+        assert look(home).serving
+    assert not look(home).serving
+
+
 def test_a_program_reads_the_same(home: Path) -> None:
     document = json.loads(msgspec.json.encode(as_json(seen(last_hour=PAST.hour)), enc_hook=str))
 

@@ -42,6 +42,13 @@ class Body(httpx.AsyncByteStream):
         yield self._content
 
 
+class Stuck(Body):
+    """Takes long to close."""
+
+    async def aclose(self) -> None:
+        await trio.sleep(1000)
+
+
 def request(query: bytes = b"") -> UpstreamRequest:
     return UpstreamRequest(base_url=URL + "/", headers=[], query=query, body=b"{}")
 
@@ -103,3 +110,17 @@ async def test_a_client_is_shared_by_sends_that_follow_each_other_until_it_was_i
     await upstream.aclose()
 
     assert clients.open == 0
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_answer_that_does_not_close_is_left_after_a_second(
+    cancelled: bool, autojump_clock: MockClock
+) -> None:
+    upstream = ProxiedUpstream(Clients(lambda _: httpx.Response(200, stream=Stuck(b"x"))).make)
+    with trio.CancelScope() as scope:
+        async with upstream.open(request()):
+            if cancelled:
+                scope.cancel()
+
+    assert trio.current_time() == pytest.approx(1)
+    await upstream.aclose()
