@@ -124,4 +124,5 @@ def is_quiet(admission: Admission) -> bool:
     """Return whether nothing is held and nothing waits."""
     now = admission.statistics()
     held = (now.turns.active, now.lanes.active, now.memory.held_bytes)
-    return (*held, now.workflows.active, now.lines.waiting) == (0,) * 5
+    waiting = (now.lines.waiting, len(admission._granted))
+    return (*held, now.workflows.active, *waiting) == (0,) * 6

@@ -97,6 +97,8 @@ def test_an_owner_that_grows_makes_others_give_way_and_never_itself(gate: Memory
 
     assert growing.parts[0].resize(100)
     assert (growing.evicted, other.evicted, held(gate)) == (0, 1, 100)
+    assert not growing.parts[0].resize(101)
+    assert (growing.evicted, held(gate)) == (0, 100)
 
 
 def test_an_owner_may_drop_more_than_the_one_part_it_is_asked_for(gate: MemoryGate) -> None:

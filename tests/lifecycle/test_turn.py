@@ -207,6 +207,7 @@ async def test_a_refused_turn_has_no_block(admission: Admission) -> None:
 
 async def test_a_lease_and_its_ledger_show_what_is_held(autojump_clock: MockClock) -> None:
     admission = Admission(Limits(memory_bytes=10))
+    await trio.sleep(1)
     async with admission.lease(ask(1, body_bytes=4)) as lease:
         await trio.sleep(3.2)
         admission.succeed(lease.id, ask(2))

@@ -193,6 +193,21 @@ async def test_a_worker_called_and_cancelled_in_one_step_leaves_the_turn_to_the_
     assert (second.is_holding, third.is_holding, waiting(narrow)) == (False, True, 0)
 
 
+async def test_a_worker_cancelled_and_called_to_a_lane_that_is_held_leaves_nothing(
+    start: Holders,
+) -> None:
+    admission = holding(turns=3)
+    async with admission.lease(child(0, 0)), admission.lease(child(1, 0)):
+        twins = [await start(admission, child(2, 0, in_lane=2)) for _ in range(2)]
+        twins[1].cancel()
+    await twins[1].wait_over()
+    await wait_all_tasks_blocked()
+
+    assert (running(twins), admission.workflows.each(0)[root(0)].active) == ([0], 1)
+    await end(twins[0])
+    assert is_quiet(admission)
+
+
 async def test_a_drain_empties_the_line(narrow: Admission, start: Holders) -> None:
     workers = await fan_out(start, narrow, 4)
     narrow.close_door(10)

@@ -183,6 +183,17 @@ def test_a_root_that_has_used_up_its_children_is_not_forgotten_either() -> None:
     assert ledger.workflows.each(0).keys() == {root(0), root(2)}
 
 
+def test_a_cleared_root_makes_room_for_the_one_that_was_refused_before() -> None:
+    ledger = small(roots=2, sends=256)
+    for number in (0, 1):
+        exhaust(ledger, number)
+    assert ledger.ask(top(2), 1) == NO_ROOT
+    ledger.workflows.clear(root(0))
+    granted(ledger, top(2), now=1)
+
+    assert ledger.workflows.each(1).keys() == {root(1), root(2)}
+
+
 def test_when_none_can_be_forgotten_the_new_root_is_refused_and_leaves_no_trace() -> None:
     ledger = small(roots=2, sends=256)
     exhaust(ledger, 0)
