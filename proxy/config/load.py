@@ -163,7 +163,7 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
 
 
 def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, AccountSpec]:
-    """Read the accounts. Their paths are relative to the `folder` of the file. Raises ConfigError."""
+    """Read the accounts; their paths are relative to the `folder` of the file."""
     found = {}
     for name, table in tables.items():
         key = f"accounts.{name}"

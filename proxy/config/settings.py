@@ -49,7 +49,7 @@ class ClientSettings:
     ping_seconds: float = 20.0
     """WebSocket pings find dead peers of idle sockets."""
     discard_seconds: float = 5.0
-    """How long an unread body is still read after a refusal, so that the client sees the refusal."""
+    """How long an unread body is still read after a refusal, so that its client sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
