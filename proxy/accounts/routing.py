@@ -37,7 +37,7 @@ from proxy.accounts.route import (
     RoutingSettings,
     Withheld,
 )
-from proxy.accounts.view import UNSEEN_SCORE, AccountId, AccountView, Standing
+from proxy.accounts.view import AccountId, AccountView, Standing
 
 IN_FLIGHT_POINTS: Final = 5.0
 """Percentage points of usage that a running turn counts for. Usage is reported only afterwards, so
@@ -258,7 +258,7 @@ class _Decision:
         """
         views = list(among)
         scores = {view.id: view.score(self._now) for view in views}
-        best = min((score for score in scores.values() if score < UNSEEN_SCORE), default=0.0)
+        best = min(scores.values())
 
         def burden(view: AccountView) -> tuple[float, int]:
             used = scores[view.id] if view.seen() else best
