@@ -153,9 +153,9 @@ class _Decision:
         if settings.cache_affinity or score < settings.auto_switch_threshold or not due:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
         kept = replace(kept, scored_at=self._now)
-        # Real headroom is required, so an account of unknown usage, which a new thread may start
-        # on, takes no thread away from its cache.
-        # Headroom means below the threshold, and so below `score`: the home itself has none.
+        # Real headroom is required: an account of unknown usage, on which a new thread may start,
+        # takes no thread away from its cache. Headroom means below the threshold, and so strictly
+        # below `score`; the home itself has none.
         cooler = [view for view in self._ready if self._has_headroom(view)]
         if not cooler:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)

@@ -1,4 +1,9 @@
-"""Usage, pure: windows, plans and credits as headers, events and reports state them."""
+"""Usage, pure: the windows and the plan of an account, as its provider reports them.
+
+The ChatGPT backend does so in the `x-codex-primary-*` and `x-codex-secondary-*` headers of a reply,
+in a `codex.rate_limits` event of a stream, and on its usage page. None of this is documented: the
+names are those that Codex 0.171 reads. Times are in seconds since the epoch.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,9 +1,9 @@
-"""Verdicts, pure: what a reply, a failure or an event says about the account that it came from.
+"""Verdicts, pure: what a reply, a failure or an event shows about the account that it came from.
 
 The public API documents its codes (https://platform.openai.com/docs/guides/error-codes). The
 ChatGPT backend does not: a refusal of its quota has `usage_limit_reached` in `error.type`, without
-a code and without Retry-After, and says when quota comes back in `resets_at` (seconds since the
-epoch) and `resets_in_seconds`.
+a code and without Retry-After, and says when quota is back in `resets_at` (seconds since the epoch)
+and `resets_in_seconds`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,8 +134,8 @@ def _comes_back(
     now: float,
 ) -> float:
     """Return when quota is back: by the body, else by full windows, else by the header."""
-    at = _number(error.get("resets_at"))
-    after = _number(error.get("resets_in_seconds"))
+    at = as_number(error.get("resets_at"))
+    after = as_number(error.get("resets_in_seconds"))
     if at is not None and at > now:
         return at
     if after is not None:

@@ -117,21 +117,15 @@ def test_a_burst_of_claims_spreads_before_any_has_been_answered() -> None:
 def test_one_off_children_stay_with_their_conversation() -> None:
     pool = [account("a", 20), account("b", 10), account("c", 15)]
     world = World(pool)
-    placed = Counter([world.served("root")])
+    root = world.served("root")
     report(pool[1], 50)
+    placed = Counter[tuple[str, str]]()
     for number in range(200):
         world.clock.now += 20
         placed[world.served(f"child {number}", parent=ThreadName("root"))] += 1
 
     assert root == ("b", "strategy")
     assert placed == {("b", "parent"): 200}
-
-
-def test_children_of_a_conversation_that_is_not_known_here_stay_together() -> None:
-    world = World()
-    served = [world.served(name, parent=ThreadName("elsewhere")) for name in ("one", "two")]
-
-    assert served == [("a", "strategy"), ("a", "sibling")]
 
 
 def test_a_child_follows_its_sibling_when_the_account_of_their_parent_is_hot() -> None:
@@ -144,7 +138,7 @@ def test_a_child_follows_its_sibling_when_the_account_of_their_parent_is_hot() -
 
     second = world.served("child 2", parent=ThreadName("root"))
 
-    assert [root, first, second] == ["b", "c", "c"]
+    assert [root, first, second] == [("b", "strategy"), ("c", "strategy"), ("c", "sibling")]
 
 
 def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate() -> None:
@@ -226,31 +220,34 @@ async def test_a_binding_whose_credential_cannot_be_had_is_none() -> None:
     assert world.served(THREAD) == ("b", "strategy")
 
 
-def issued(world: World, *, keyed: bool, name: str = "resp_1") -> bool:
-    """Whether a bound thread's account may be sent a response id that it may have issued."""
+def believed(world: World, name: str, *, keyed: bool) -> list[bool]:
+    """Whether an account that has issued "mine" may be sent a response id and a turn state."""
     asked = AccountRequest(thread=THREAD, keyed=keyed)
-    with world.pool.claim(asked) as claim:
-        assert isinstance(claim, Claim)
-        claim.settle(Shown(verdict=SERVED, response_id="resp_1"))
-    with world.pool.claim(asked) as claim:
-        assert isinstance(claim, Claim)
-        return claim.may_have(IssuedKind.RESPONSE, name)
+    for _ in range(2):
+        with world.pool.claim(asked) as claim:
+            assert isinstance(claim, Claim)
+            found = [claim.may_have(kind, name) for kind in IssuedKind]
+            claim.answering([(b"x-codex-turn-state", b"mine")])
+            claim.settle(Shown(verdict=SERVED, response_id="mine"))
+    return found
 
 
 def test_a_value_of_unknown_origin_is_believed_only_where_there_is_one_principal() -> None:
-    assert issued(World(), keyed=False, name="unknown")
-    assert not issued(World(), keyed=True, name="unknown")
-    assert issued(World(), keyed=True)
+    assert believed(World(), "unknown", keyed=False) == [True, True]
+    assert believed(World(), "unknown", keyed=True) == [False, False]
+    assert believed(World(), "mine", keyed=True) == [True, True]
 
 
 def test_what_a_removed_account_issued_and_served_is_forgotten() -> None:
     world = World()
-    issued(world, keyed=False)
+    believed(world, "mine", keyed=False)
+    world.served("first child", parent=THREAD)
     world.pool.remove(world.accounts[0].id)
-    world.pool.add(account("a", 99))
-    child = AccountRequest(thread=ThreadName("child"), parent=THREAD, previous_response_id="resp_1")
+    world.pool.add(account("a", 50))
 
-    preview = world.pool.preview(child)
+    preview = world.pool.preview(
+        AccountRequest(thread=ThreadName("child"), parent=THREAD, previous_response_id="mine")
+    )
 
     assert isinstance(preview, Route)
     assert (preview.account, preview.reason) == ("b", "strategy")
