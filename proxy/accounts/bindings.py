@@ -90,8 +90,8 @@ class Bindings:
         """What was set or dropped since the changes were last taken."""
         for key, binding in known:
             self._bound.set(key, binding)
-            # Where its latest prompt is cached: a child that starts now should follow it there.
-            # The last request went to the detour, if there is one; `served` is where children go.
+            # The last request went to the detour, if there is one: its prompt is cached there, so
+            # children should follow.
             self._served.set(key[0], binding.detour or binding.account)
 
     def __repr__(self) -> str:

@@ -145,9 +145,8 @@ class AccountHealth:
             self._windows[window.name] = window
         full = [window for window in usage.windows if window.used_percent >= SPENT_PERCENT]
         if full and not self.credits:
-            # A refusal that is already known stays: it may say another end than the windows do.
+            # A live cooldown keeps its next probe and its end: a refusal knows that better.
             known = self._spent.get(ANY)
-            # A live cooldown keeps its end and its next probe.
             if known is None or not known.live(now):
                 until = max(window.resets_at for window in full)
                 self._spent[ANY] = Cooldown(
@@ -181,11 +180,9 @@ class AccountHealth:
         """Note how an attempt ended."""
         match verdict.kind:
             case Kind.SERVED:
-                # Only a whole answer ends a streak: an account that cuts every stream also starts
-                # every one.
                 self.answering(family, began)
-                # Only here, not in `answering`: a stream that is cut every time must still end up
-                # as trouble, and its probes must still become rarer.
+                # Only a whole answer ends a streak: an account that cuts every stream also starts
+                # every one, and must get into trouble all the same.
                 self._streak = 0
                 self._retries.clear()
             case Kind.NEUTRAL | Kind.DENIED:
@@ -232,10 +229,10 @@ class AccountHealth:
         self._view = None
 
     def _be_spent(self, verdict: Verdict, now: float) -> None:
-        # A hint is believed for no longer than the longest window: quota is back by then.
+        # A wrong hint of days would idle the account. By the end of the longest window quota is
+        # back in any case, so a hint is believed no further than that.
         lengths = [x.minutes * 60 for x in self._windows.values() if x.minutes and x.live(now)]
         longest = max(lengths, default=LONGEST_HINT_SECONDS)
-        # A wrong hint of days would idle the account, so it is believed for one window at most.
         until = min(verdict.retry_at or now, now + longest)
         self.plan = verdict.plan or self.plan
         self._spent[verdict.family] = Cooldown(

@@ -1,8 +1,7 @@
 """AccountRegistry: the accounts that were added by command, and the files of their secrets.
 
-`accounts.json` holds descriptions only. A key that was given on stdin, or a copied login, is a
-private file below `accounts/`. The registry names these files relative to the home, so a home can
-be moved.
+`accounts.json` holds descriptions only. A key that was given on stdin, or a copied login, is in a
+private file under `accounts/`. Their paths are stored relative to the home, so a home can be moved.
 """
 
 from pathlib import Path
@@ -72,7 +71,7 @@ class AccountRegistry:
         return True
 
     def owns(self, path: Path) -> bool:
-        """Whether a path leads to a secret that belongs to an account and is removed with it."""
+        """Whether a path is that of an account's own secret, which is removed with the account."""
         return path.resolve().is_relative_to(self._secrets.resolve())
 
     def secret_path(self, account: AccountId, suffix: str) -> Path:

@@ -37,7 +37,7 @@ from proxy.accounts.route import (
     RoutingSettings,
     Withheld,
 )
-from proxy.accounts.view import UNSEEN_SCORE, AccountId, AccountView, Standing
+from proxy.accounts.view import AccountId, AccountView, Standing
 
 IN_FLIGHT_POINTS: Final = 5.0
 """Percentage points of usage that a running turn counts for. Usage is reported only afterwards, so
@@ -153,9 +153,9 @@ class _Decision:
         if settings.cache_affinity or score < settings.auto_switch_threshold or not due:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
         kept = replace(kept, scored_at=self._now)
-        # Real headroom is required, so an account of unknown usage, which a new thread may start
-        # on, takes no thread away from its cache.
-        # Headroom means below the threshold, and so below `score`: the home itself has none.
+        # Real headroom is required: an account of unknown usage, on which a new thread may start,
+        # takes no thread away from its cache. Headroom means below the threshold, and so strictly
+        # below `score`; the home itself has none.
         cooler = [view for view in self._ready if self._has_headroom(view)]
         if not cooler:
             return self._route(home.id, Move.REUSED, MoveReason.BOUND, kept)
@@ -258,7 +258,7 @@ class _Decision:
         """
         views = list(among)
         scores = {view.id: view.score(self._now) for view in views}
-        best = min((score for score in scores.values() if score < UNSEEN_SCORE), default=0.0)
+        best = min(scores.values())
 
         def burden(view: AccountView) -> tuple[float, int]:
             used = scores[view.id] if view.seen() else best

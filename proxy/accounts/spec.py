@@ -62,7 +62,7 @@ def check_patterns(models: Sequence[str]) -> None:
 
 
 def with_paths(spec: AccountSpec, change: Callable[[Path], Path]) -> AccountSpec:
-    """Return the same account with its file elsewhere."""
+    """Return the same account with the path of its file changed."""
     if spec.auth_json is not None:
         return replace(spec, auth_json=str(change(Path(spec.auth_json))))
     kind, _, where = (spec.key or "").partition(":")

@@ -90,6 +90,6 @@ class AccountStatistics:
     url: str | None = None
     models: tuple[str, ...] | None = None
     problem: str | None = None
-    """What is wrong with its credential, in words."""
+    """What is wrong with the credential, in words."""
     same_as: tuple[AccountId, ...] = ()
-    """Other names of the same credential, whose quota is then one and the same."""
+    """Other accounts with the same credential, and so with the same quota."""

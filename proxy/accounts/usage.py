@@ -1,6 +1,10 @@
-"""Usage, pure: windows, plans and credits as headers, events and reports state them."""
+"""Usage, pure: the windows and the plan of an account, as its provider reports them.
 
-from collections.abc import Mapping
+The ChatGPT backend does so in the `x-codex-primary-*` and `x-codex-secondary-*` headers of a reply,
+in a `codex.rate_limits` event of a stream, and on its usage page. None of this is documented: the
+names are those that Codex 0.171 reads. Times are in seconds since the epoch.
+"""
+
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +15,7 @@ from proxy.headers import Headers, find, number
 from proxy.responses.rawjson import UNREADABLE
 
 UNSTATED_RESET_SECONDS: Final = 3600.0
-"""How long a window lasts, or a spent quota stays spent, when the provider does not say."""
+"""How long a window lasts, or a spent quota stays spent, if the provider does not say."""
 
 _WINDOWS: Final = ("primary", "secondary")
 
@@ -52,52 +56,41 @@ def usage_in_headers(headers: Headers, now: float) -> QuotaUsage:
 
 def usage_in_event(data: bytes, now: float) -> QuotaUsage:
     """Read usage from a `codex.rate_limits` event."""
-    try:
-        event = msgspec.json.decode(data)
-    except UNREADABLE:
-        return QuotaUsage()
-    event = _dict(event)
-    limits = _dict(event.get("rate_limits"))
-    credit = _dict(event.get("credits"))
-    return QuotaUsage(
-        windows=_windows({name: limits.get(name) for name in _WINDOWS}, now),
-        plan=_text(event.get("plan_type")),
-        credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
-    )
+    return _usage(data, "rate_limits", "{}", now)
 
 
 def usage_in_report(data: bytes, now: float) -> QuotaUsage:
     """Read usage from the backend's usage page (`/wham/usage`)."""
+    return _usage(data, "rate_limit", "{}_window", now)
+
+
+def _usage(data: bytes, limits_name: str, window_name: str, now: float) -> QuotaUsage:
     try:
-        report = _dict(msgspec.json.decode(data))
+        report = as_dict(msgspec.json.decode(data))
     except UNREADABLE:
         return QuotaUsage()
-    limits = _dict(report.get("rate_limit"))
-    credit = _dict(report.get("credits"))
+    limits = as_dict(report.get(limits_name))
+    credit = as_dict(report.get("credits"))
+    windows = (_window_in(name, limits.get(window_name.format(name)), now) for name in _WINDOWS)
     return QuotaUsage(
-        windows=_windows({name: limits.get(f"{name}_window") for name in _WINDOWS}, now),
-        plan=_text(report.get("plan_type")),
+        windows=tuple(window for window in windows if window is not None),
+        plan=as_text(report.get("plan_type")),
         credits=_credits(credit.get("has_credits"), credit.get("unlimited")),
     )
 
 
-def _windows(found: Mapping[str, object], now: float) -> tuple[Window, ...]:
-    windows = []
-    for name, value in found.items():
-        fields = _dict(value)
-        seconds = _number(fields.get("limit_window_seconds"))
-        minutes = _number(fields.get("window_minutes"))
-        windows.append(
-            _window(
-                name,
-                _number(fields.get("used_percent")),
-                minutes if seconds is None else seconds / 60,
-                _number(fields.get("reset_at")),
-                _number(fields.get("reset_after_seconds")),
-                now,
-            )
-        )
-    return tuple(window for window in windows if window is not None)
+def _window_in(name: str, value: object, now: float) -> Window | None:
+    fields = as_dict(value)
+    seconds = as_number(fields.get("limit_window_seconds"))
+    minutes = as_number(fields.get("window_minutes"))
+    return _window(
+        name,
+        as_number(fields.get("used_percent")),
+        minutes if seconds is None else seconds / 60,
+        as_number(fields.get("reset_at")),
+        as_number(fields.get("reset_after_seconds")),
+        now,
+    )
 
 
 def _window(
@@ -135,15 +128,15 @@ def _credits(has: object, unlimited: object) -> bool | None:
     return any(str(value).lower() == "true" for value in (has, unlimited))
 
 
-def _dict(value: object) -> dict[str, Any]:
+def as_dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _number(value: object) -> float | None:
+def as_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     return number(str(value))
 
 
-def _text(value: object) -> str | None:
+def as_text(value: object) -> str | None:
     return value if isinstance(value, str) else None

@@ -1,7 +1,9 @@
-"""Verdicts, pure: what a reply, a failure or an event says about the account that it came from.
+"""Verdicts, pure: what a reply, a failure or an event shows about the account that it came from.
 
-Sources: the `x-codex-*` headers and the `codex.rate_limits` event of the ChatGPT backend, its
-`usage_limit_reached` with `resets_at`, and the error codes of the public API's documentation.
+The public API documents its codes (https://platform.openai.com/docs/guides/error-codes). The
+ChatGPT backend does not: a refusal of its quota has `usage_limit_reached` in `error.type`, without
+a code and without Retry-After, and says when quota is back in `resets_at` (seconds since the epoch)
+and `resets_in_seconds`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from proxy.accounts.usage import UNSTATED_RESET_SECONDS, _dict, _number, _text, usage_in_headers
+from proxy.accounts.usage import (
+    UNSTATED_RESET_SECONDS,
+    as_dict,
+    as_number,
+    as_text,
+    usage_in_headers,
+)
 from proxy.accounts.view import ANY, SPENT_PERCENT, Family, Window
 from proxy.headers import Headers, stated_retry_seconds
 from proxy.responses.rawjson import UNREADABLE
@@ -98,7 +106,7 @@ def judge_reply(
             kind=Kind.QUOTA,
             family=named,
             retry_at=_comes_back(error, codes, retry, full, now),
-            plan=_text(error.get("plan_type")),
+            plan=as_text(error.get("plan_type")),
         )
     retry_at = None if retry is None else now + retry
     return Verdict(kind=Kind.THROTTLED, family=named, retry_at=retry_at)
@@ -126,8 +134,8 @@ def _comes_back(
     now: float,
 ) -> float:
     """Return when quota is back: by the body, else by full windows, else by the header."""
-    at = _number(error.get("resets_at"))
-    after = _number(error.get("resets_in_seconds"))
+    at = as_number(error.get("resets_at"))
+    after = as_number(error.get("resets_in_seconds"))
     if at is not None and at > now:
         return at
     if after is not None:
@@ -145,21 +153,21 @@ def _names(error: Mapping[str, object], model: str | None, family: Family) -> bo
         return False
     if error.get("model") in (model, family) or error.get("param") in (model, family):
         return True
-    words = (_text(error.get("message")) or "").lower().split()
+    words = (as_text(error.get("message")) or "").lower().split()
     return any(word.strip("`'\".,:;()") in (model.lower(), family) for word in words)
 
 
 def _codes(error: Mapping[str, object]) -> AbstractSet[str | None]:
-    return {_text(error.get("code")), _text(error.get("type"))}
+    return {as_text(error.get("code")), as_text(error.get("type"))}
 
 
 def _error_in(data: bytes) -> dict[str, Any]:
     """Return the error in a body, an `error` event or a `response.failed`; empty without one."""
     try:
-        body = _dict(msgspec.json.decode(data))
+        body = as_dict(msgspec.json.decode(data))
     except UNREADABLE:
         return {}
-    response = _dict(body.get("response"))
+    response = as_dict(body.get("response"))
     for holder in (body.get("error"), response.get("error")):
         if isinstance(holder, dict):
             return holder

@@ -16,7 +16,7 @@ AccountId = NewType("AccountId", str)
 Family = NewType("Family", str)
 
 ANY: Final = Family("")
-"""The key for all model families in an account's cooldowns."""
+"""The key of a cooldown that holds for all model families."""
 UNSEEN_SCORE: Final = 101.0
 """The score of an account whose usage is unknown: above every reported score."""
 SPENT_PERCENT: Final = 100.0

@@ -1,4 +1,4 @@
-"""Convert tables of a TOML file to frozen dataclasses, pure; an error names the wrong key."""
+"""Conversion, pure: tables of a TOML file become frozen dataclasses; errors name the key."""
 
 import math
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""Config: file, environment and flags, parsed once into a frozen tree; every default is here.
+"""Config: file, environment and flags, read once into one frozen value.
 
-The limits of admission are in `lifecycle.Limits`; `_LIMIT_KEYS` gives them their TOML names.
+The defaults are those of the settings' own classes. The limits of admission are `lifecycle.Limits`,
+whose TOML names are in `_LIMIT_KEYS`.
 """
 
 import re
@@ -23,6 +24,8 @@ from proxy.home.lock import home_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
+    """The whole configuration of one process."""
+
     server: ServerSettings = field(default_factory=ServerSettings)
     client: ClientSettings = field(default_factory=ClientSettings)
     upstream: UpstreamSettings = field(default_factory=UpstreamSettings)
@@ -70,7 +73,8 @@ _MAY_BE_ZERO: Final = frozenset(
         "routing.rescore_seconds",
     }
 )
-"""The settings that may be 0. A deadline of 0 would fail every turn, an interval of 0 never end."""
+"""The settings that may be 0. A deadline of 0 would fail every turn, and a task with an interval of
+0 would never pause."""
 _BASE_URL: Final = re.compile(
     r"https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^\s?#]*)?", re.ASCII
 )
@@ -83,8 +87,8 @@ def load(
     *,
     offline: bool = False,
 ) -> Config:
-    """Read the file, then the environment, then flags (`{section: {key: value}}`). With
-    `offline` no account serves now, so the variables that accounts refer to need not be set.
+    """Read the file, then the environment, then flags (`{section: {key: value}}`); later ones win.
+    With `offline` no account serves now, so the variables that accounts refer to need not be set.
 
     Raises ConfigError for the first key that is wrong.
     """
@@ -100,7 +104,7 @@ def build(
     *,
     offline: bool = False,
 ) -> Config:
-    """Build the configuration from the tables of a file."""
+    """Build the configuration from the tables of the file at `path`. Raises ConfigError."""
     for section, values in tables.items():
         if section not in _SECTIONS and section not in _LIMIT_KEYS:
             raise ConfigError(section, f"unknown section; valid sections are {_names()}")
@@ -129,7 +133,7 @@ def build(
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the tables of a file as they are written. Raises ConfigError for the file."""
+    """Return the tables of a file as they are written. Raises ConfigError if it cannot be read."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -159,7 +163,7 @@ def _limits(tables: Mapping[str, Mapping[str, object]]) -> Limits:
 
 
 def _accounts(tables: Mapping[str, object], folder: Path) -> dict[AccountId, AccountSpec]:
-    """Read the accounts; their paths are relative to the folder of the file."""
+    """Read the accounts; their paths are relative to the `folder` of the file."""
     found = {}
     for name, table in tables.items():
         key = f"accounts.{name}"

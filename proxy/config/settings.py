@@ -1,4 +1,4 @@
-"""The settings that other packages read, with their defaults."""
+"""The settings that other packages read, with their defaults and the reasons for them."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ class ClientSettings:
     ping_seconds: float = 20.0
     """WebSocket pings find dead peers of idle sockets."""
     discard_seconds: float = 5.0
-    """How long an unread body is still read after a refusal, so that its client sees that."""
+    """How long an unread body is still read after a refusal, so that its client sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

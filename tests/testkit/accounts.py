@@ -245,10 +245,6 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-def exists(path: Path) -> bool:
-    return path.exists()
-
-
 def bearer(token: str) -> bytes:
     return f"Bearer {token}".encode()
 

@@ -1,7 +1,8 @@
 """An auth.json on disk: read when it has changed, locked beside it, replaced in one step.
 
-It may be Codex's own file. Codex takes no lock when it replaces it, so the lock keeps turnlanes
-apart, and only a comparison of the tokens keeps turnlane and Codex apart.
+It may be Codex's own file. Codex takes no lock when it replaces the file. So the lock only keeps
+several turnlanes from refreshing at once; between turnlane and Codex, a comparison of the tokens
+finds out who was first.
 
 Every step is short and synchronous: the file has 4 kB, and a refresh is rare. A worker thread would
 put a checkpoint between a token that works once and the file that must keep its successor.
@@ -27,7 +28,7 @@ SETTLE_SECONDS: Final = 1.0
 
 
 class Stamp(NamedTuple):
-    """What changes when the file is written."""
+    """What tells one version of a file from the next."""
 
     mtime_ns: int
     size: int
@@ -52,6 +53,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def read(path: Path) -> Copy:
+    """Read a file; one that cannot be read is a copy without a login."""
     try:
         with path.open("rb") as file:
             found = _stamp(os.fstat(file.fileno()))
@@ -90,7 +92,7 @@ def lock_path(path: Path) -> Path:
 
 
 def tokens_differ(now: Copy, before: Copy) -> bool:
-    """Whether another process wrote other tokens. Bytes that stay broken count as equal, so they
+    """Whether another process wrote other tokens. Bytes that stay broken do not count, so that they
     are replaced."""
     if now.login is NoLogin.BROKEN or not isinstance(before.login, Login):
         return False
@@ -105,9 +107,9 @@ def tokens_differ(now: Copy, before: Copy) -> bool:
 
 def write_back(path: Path, before: Copy, renewal: Renewal, wall: float) -> Copy:
     """Replace the old tokens by renewed ones, unless another process was faster; return the file as
-    it is then.
+    it is afterwards.
 
-    Raises OSError when the file cannot be written: then the tokens are nowhere else.
+    Raises OSError when the file cannot be written: then only the caller has the new tokens.
     """
     now = read(path)
     if now.login is NoLogin.GONE or tokens_differ(now, before):

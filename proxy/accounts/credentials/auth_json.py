@@ -1,4 +1,4 @@
-"""auth.json, pure: read a ChatGPT login as Codex keeps it, and rewrite its tokens.
+"""auth.json, pure: read a ChatGPT login in the form that Codex gives it, and rewrite its tokens.
 
 Everything that is not a token keeps its bytes and its place.
 """
@@ -27,7 +27,8 @@ KNOWN_CODES: Final = frozenset(
         "invalid_grant",
     }
 )
-"""The codes of an auth server for a refresh token that will never work again."""
+"""The auth server's codes for a refresh token that will never work again. `invalid_grant`
+is the standard one (RFC 6749 section 5.2); the others are OpenAI's own."""
 _IN_A_HEADER: Final = re.compile(r"[!-~]+")
 _any_claims: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -43,14 +44,14 @@ class NoLogin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """The tokens of one file. Only `identity` may be shown."""
+    """The tokens of one file. Only `identity` and `plan` may be shown."""
 
     access_token: str = field(repr=False)
     refresh_token: str | None = field(repr=False)
     account_id: str = field(repr=False)
     plan: str | None = None
     identity: str
-    """A digest of the account and the user: kept by a refresh, changed by another login."""
+    """A digest of the account and the user: a refresh keeps it, another login changes it."""
     expires: float | None = None
     """Seconds since the epoch; None when the access token does not say."""
 
@@ -67,7 +68,7 @@ class Renewal:
     id_token: str | None = field(default=None, repr=False)
 
     def over(self, older: "Renewal") -> "Renewal":
-        """Return the tokens that are valid after both have come."""
+        """Return the tokens that are valid after `older` and then this have been received."""
         return Renewal(
             access_token=self.access_token or older.access_token,
             refresh_token=self.refresh_token or older.refresh_token,

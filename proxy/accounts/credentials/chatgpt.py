@@ -2,12 +2,12 @@
 
 Theory of operation
 -------------------
-A ChatGPT login is its auth.json. The file is read again whenever its stamp changed, so that what
-Codex or another turnlane wrote is used at once. A token that is about to expire, or that an
+A ChatGPT login is its auth.json. The file is read again whenever its stamp has changed, so that
+what Codex or another turnlane wrote is used at once. A token that is about to expire, or that an
 upstream has refused, is renewed by one flight (`proxy.accounts.credentials.refresh`) that all
-callers wait for; the flight looks into the file first, under a lock, and asks the auth server only
-if no other process has. A refusal by the auth server holds for the refresh token that it refused:
-a new one in the file is tried again.
+callers wait for. The flight takes the lock and looks into the file first, and asks the auth server
+only if no other process has. A refusal by the auth server counts for the refresh token that it
+refused; a new one in the file is tried.
 """
 
 import logging
@@ -49,8 +49,8 @@ SPACING_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 2.0
-"""How long to wait, after a refusal, for the process that used the refresh token up to write its
-successor."""
+"""How long to wait, after the auth server has refused a refresh token, for the process that used it
+to write its successor."""
 GRACE_STEP_SECONDS: Final = 0.1
 
 
@@ -213,7 +213,7 @@ class ChatGptLogin:
         return answer
 
     async def _is_overtaken(self, before: Copy) -> bool:
-        """Whether the process that used the refresh token up writes new tokens in time."""
+        """Whether another process has used the refresh token and writes its successor in time."""
         deadline = trio.current_time() + GRACE_SECONDS
         while not (found := tokens_differ(read(self._path), before)):
             if trio.current_time() >= deadline:
@@ -222,7 +222,7 @@ class ChatGptLogin:
         return found
 
     async def _keep(self, copy: Copy, renewal: Renewal, stale: str, wall: float) -> RefreshOutcome:
-        """Write new tokens. A login that another process has written meanwhile wins."""
+        """Write new tokens, unless another process has written a login meanwhile: that one wins."""
         renewal = renewal.over(self._unsaved)
         with trio.CancelScope(shield=True):  # The new tokens are nowhere else yet.
             await read_settled(self._path)
@@ -239,7 +239,11 @@ class ChatGptLogin:
             return self._pause("the refresh of its login returned the same token")
         if login.access_token != renewal.access_token:
             expired = login.expires_by(wall)
-            return self._pause("its login was replaced by an old one") if expired else login
+            return (
+                self._pause("another process has replaced its login with an expired one")
+                if expired
+                else login
+            )
         self._young = (login.access_token, trio.current_time())
         return login
 

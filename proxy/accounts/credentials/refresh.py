@@ -1,10 +1,10 @@
-"""Refresh tokens, each in a task of the service, so that a cancelled turn cancels no refresh.
+"""Refreshes of tokens, each in a task of the service, so that a cancelled turn cancels no refresh.
 
 Theory of operation
 -------------------
-A login puts a `Flight` into a bounded channel; `serve` starts it in the service nursery, and all
-who need the token wait for its end. A refresh token works once, so what must not be interrupted is
-the way from the request to the file: that part runs in the flight's `shelter`, which only its
+A login puts a `Flight` into a bounded channel; `serve` starts it in the service nursery, and every
+caller that needs the token waits for its end. A refresh token works once, so nothing may interrupt
+what lies between the request and the file: that part runs in the flight's `shelter`, which only its
 deadline ends. When the service is cancelled, the deadline becomes `LAST_SECONDS`.
 """
 
@@ -21,7 +21,8 @@ from proxy.accounts.spec import REFRESH_URL
 logger = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "app_EMoamEEZ73f0CkXaXp7hrann"
-"""The public id of Codex: a refresh token belongs to the client that it was given to."""
+"""The public client id of Codex: a refresh token works only for the client that it was issued to
+(RFC 6749 section 6)."""
 REFRESH_SECONDS: Final = 30.0
 """The deadline of a whole refresh: waiting for the lock and for the auth server."""
 LAST_SECONDS: Final = 2.0
@@ -60,7 +61,7 @@ Work = Callable[[trio.CancelScope], Awaitable[RefreshOutcome]]
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One refresh. `outcome` holds once `ended` is set."""
+    """One refresh. `outcome` is valid once `ended` is set."""
 
     work: Work = field(repr=False)
     shelter: trio.CancelScope = field(repr=False)
@@ -74,7 +75,7 @@ class Flight:
 
 
 class Refresher:
-    """The task that refreshes the logins of one pool, and where it asks."""
+    """The task that refreshes the logins of one pool, and the auth server that it asks."""
 
     def __init__(self, post: Post, refresh_url: str = REFRESH_URL) -> None:
         self._post = post

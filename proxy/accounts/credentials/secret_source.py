@@ -1,4 +1,4 @@
-"""References to secrets: the configuration names where one is, and never holds it."""
+"""References to secrets: the configuration says where a secret is, and never holds it."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ SECRET_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A secret, and a warning about the place where it was found, if there is one."""
+    """A secret, and a warning about where it was found, if there is one."""
 
     secret: str = field(repr=False)
     note: str | None = None

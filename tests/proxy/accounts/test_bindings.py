@@ -1,4 +1,4 @@
-"""Bindings and the shelf that they outlive the process on."""
+"""Bindings: bounded, written down when they change, and what belongs to one account."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""AccountState: what an attempt shows, and for how long it counts."""
+"""AccountHealth: what an attempt shows, and for how long it counts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -135,6 +135,22 @@ def test_quota_is_away_until_its_reset() -> None:
     assert standing(state, NOW + 3600) is Standing.READY
 
 
+def test_quota_of_one_model_is_away_for_that_model_alone() -> None:
+    state = AccountHealth()
+    note(state, quota(3600, GPT))
+
+    assert standing(state) is Standing.SPENT
+    assert standing(state, family=OTHER) is Standing.READY
+
+
+def test_a_refusal_says_more_about_its_end_than_full_windows_do() -> None:
+    state = AccountHealth()
+    note(state, quota(3600))
+    state.learn(QuotaUsage(windows=(window(100, seconds=60),)), NOW)
+
+    assert view(state).spent_until(GPT, NOW) == NOW + 3600
+
+
 @pytest.mark.parametrize(
     ("windows", "seconds"),
     [((), 5 * 3600), ((window(10),), 5 * 3600), ((window(10, minutes=10_080),), 5 * DAY)],
@@ -207,14 +223,16 @@ def test_what_lasts_is_what_a_restart_finds() -> None:
     state = AccountHealth()
     state.adopt("one")
     state.learn(QuotaUsage(windows=(window(12),), plan="plus"), NOW)
-    note(state, quota(3600))
+    note(state, quota(3600), quota(3600, OTHER))
     state.begin_probe(GPT, NOW)
     state.pause(paused=True)
 
     again = AccountHealth(state.persisted())
 
+    kept = state.persisted().spent
+    assert kept.keys() == {ANY, OTHER}
     assert again.persisted() == replace(
-        state.persisted(), spent={ANY: replace(state.persisted().spent[ANY], probing=False)}
+        state.persisted(), spent={key: replace(each, probing=False) for key, each in kept.items()}
     )
     assert standing(again) is Standing.PAUSED
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.accounts.account import Account
-from proxy.accounts.bindings import ThreadName
+from proxy.accounts.bindings import IssuedKind, ThreadName
 from proxy.accounts.claim import AccountRequest, Claim, Shown
+from proxy.accounts.credentials.refresh import CredentialFailure
 from proxy.accounts.pool import MOST_ACCOUNTS, AccountPool
 from proxy.accounts.route import Route, RoutingSettings, Withheld
 from proxy.accounts.verdict import HICCUP, NEUTRAL, SERVED, UNREACHABLE, Kind, Verdict
-from tests.testkit.accounts import account, report
+from tests.testkit.accounts import FakeCredential, account, report
 from tests.testkit.runtime import WALL
 
 QUOTA = Verdict(kind=Kind.QUOTA, retry_at=None)
@@ -52,11 +53,11 @@ class World:
             claim.settle(Shown(verdict=verdict))
         return claim.route
 
-    def served(self, thread: str, **asked: Any) -> str:
-        """The account that a turn of a thread is served by."""
+    def served(self, thread: str, **asked: Any) -> tuple[str, str]:
+        """The account that a turn of a thread is served by, and why."""
         decided = self.turn(AccountRequest(thread=ThreadName(thread), **asked))
         assert isinstance(decided, Route)
-        return decided.account
+        return decided.account, decided.reason
 
 
 names = st.sampled_from(["one", "two", "three"]).map(ThreadName)
@@ -116,13 +117,15 @@ def test_a_burst_of_claims_spreads_before_any_has_been_answered() -> None:
 def test_one_off_children_stay_with_their_conversation() -> None:
     pool = [account("a", 20), account("b", 10), account("c", 15)]
     world = World(pool)
-    placed = Counter([world.served("root")])
+    root = world.served("root")
     report(pool[1], 50)
+    placed = Counter[tuple[str, str]]()
     for number in range(200):
         world.clock.now += 20
         placed[world.served(f"child {number}", parent=ThreadName("root"))] += 1
 
-    assert placed == {"b": 201}
+    assert root == ("b", "strategy")
+    assert placed == {("b", "parent"): 200}
 
 
 def test_a_child_follows_its_sibling_when_the_account_of_their_parent_is_hot() -> None:
@@ -135,7 +138,7 @@ def test_a_child_follows_its_sibling_when_the_account_of_their_parent_is_hot() -
 
     second = world.served("child 2", parent=ThreadName("root"))
 
-    assert [root, first, second] == ["b", "c", "c"]
+    assert [root, first, second] == [("b", "strategy"), ("c", "strategy"), ("c", "sibling")]
 
 
 def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate() -> None:
@@ -143,7 +146,7 @@ def test_two_models_of_one_thread_keep_an_account_each_however_they_alternate() 
     world = World(pool, settings=RoutingSettings(strategy="round_robin"))
     models = ["gpt-5.5", "gpt-6-sol"] * 4
 
-    assert [world.served("thread", model=model) for model in models] == ["a", "b"] * 4
+    assert [world.served("thread", model=model)[0] for model in models] == ["a", "b"] * 4
 
 
 def test_a_claim_is_given_back_whatever_ends_it() -> None:
@@ -204,3 +207,47 @@ def test_the_number_of_accounts_is_bounded() -> None:
 
     with pytest.raises(ValueError, match="64 accounts"):
         pool.add(account("one-more"))
+
+
+async def test_a_binding_whose_credential_cannot_be_had_is_none() -> None:
+    login = FakeCredential("a")
+    login.will.append(CredentialFailure(final=False, message="no auth server", retry_seconds=5))
+    world = World([account("a", credential=login), account("b")])
+    with world.pool.claim(AccountRequest(thread=THREAD)) as claim:
+        assert isinstance(claim, Claim)
+        await claim.headers()
+
+    assert world.served(THREAD) == ("b", "strategy")
+
+
+def believed(world: World, name: str, *, keyed: bool) -> list[bool]:
+    """Whether an account that has issued "mine" may be sent a response id and a turn state."""
+    asked = AccountRequest(thread=THREAD, keyed=keyed)
+    for _ in range(2):
+        with world.pool.claim(asked) as claim:
+            assert isinstance(claim, Claim)
+            found = [claim.may_have(kind, name) for kind in IssuedKind]
+            claim.answering([(b"x-codex-turn-state", b"mine")])
+            claim.settle(Shown(verdict=SERVED, response_id="mine"))
+    return found
+
+
+def test_a_value_of_unknown_origin_is_believed_only_where_there_is_one_principal() -> None:
+    assert believed(World(), "unknown", keyed=False) == [True, True]
+    assert believed(World(), "unknown", keyed=True) == [False, False]
+    assert believed(World(), "mine", keyed=True) == [True, True]
+
+
+def test_what_a_removed_account_issued_and_served_is_forgotten() -> None:
+    world = World()
+    believed(world, "mine", keyed=False)
+    world.served("first child", parent=THREAD)
+    world.pool.remove(world.accounts[0].id)
+    world.pool.add(account("a", 50))
+
+    preview = world.pool.preview(
+        AccountRequest(thread=ThreadName("child"), parent=THREAD, previous_response_id="mine")
+    )
+
+    assert isinstance(preview, Route)
+    assert (preview.account, preview.reason) == ("b", "strategy")

@@ -392,15 +392,21 @@ def test_without_headroom_anywhere_it_is_the_one_used_least(strategy: Strategy) 
 
 
 @pytest.mark.parametrize(
-    ("running", "account"),
-    [({}, A), ({A: 1}, A), ({A: 2}, B), ({A: 3, B: 1}, B), ({A: 3, B: 2}, A)],
+    ("running", "other", "account"),
+    [
+        ({}, 10.1, A),
+        ({A: 2}, 20.1, A),
+        ({A: 2}, 19.9, B),
+        ({A: 3, B: 1}, 20.1, A),
+        ({A: 3, B: 1}, 19.9, B),
+    ],
 )
 def test_a_turn_in_flight_counts_as_five_points(
-    running: dict[AccountId, int], account: AccountId
+    running: dict[AccountId, int], other: float, account: AccountId
 ) -> None:
     memory = RouteMemory(in_flight=running)
 
-    assert found([view("a", 10), view("b", 19)], memory).account == account
+    assert found([view("a", 10), view("b", other)], memory).account == account
 
 
 def test_where_usage_is_equal_the_next_in_the_ring_is_first() -> None:

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from proxy.accounts.account import Account
 from proxy.accounts.credentials.chatgpt import ChatGptLogin
@@ -703,40 +702,6 @@ async def test_content_that_stays_unreadable_is_not_sent_for_ever(open_bench: Op
     assert len(bench.upstream.sent) == 2
 
 
-# However a turn ends, its account is given back.
-
-
-ENDINGS: Mapping[str, tuple[Script, Outcome]] = MappingProxyType(
-    {
-        "done": (answer(), Outcome.COMPLETED),
-        "failed": (streaming(created(), failed()), Outcome.FAILED),
-        "refused": (rejecting(400, b"{}"), Outcome.UPSTREAM_REFUSED),
-        "cut": (streaming(created(), UpstreamCut("reset")), Outcome.CUT),
-        "raised": (streaming(created(), RuntimeError("a bug")), Outcome.BROKEN),
-        "first event late": (streaming(trio.Event()), Outcome.UPSTREAM_FAILED),
-        "silent": (streaming(created(), trio.Event()), Outcome.CUT),
-    }
-)
-
-
-@pytest.mark.parametrize("how", ENDINGS)
-async def test_an_account_is_given_back_when_a_turn_ends_by_itself(
-    how: str, transport: Transport, open_bench: OpenBench
-) -> None:
-    script, outcome = ENDINGS[how]
-    (only,) = accounts = pool("a")
-    bench = open_bench(script, accounts=accounts)
-
-    client = await bench.turn(transport)
-    await client.wait_until(lambda: bench.outcomes)
-
-    assert bench.outcomes == [outcome]
-    assert only.in_flight == 0
-    await client.hang_up()
-    await client.wait_returned()
-    assert bench.at_rest
-
-
 @pytest.mark.parametrize("rest", [(), (created(),)], ids=["before", "after the first event"])
 async def test_an_account_is_given_back_when_its_client_leaves(
     rest: tuple[bytes, ...], transport: Transport, open_bench: OpenBench
@@ -752,32 +717,3 @@ async def test_an_account_is_given_back_when_its_client_leaves(
 
     assert (running, only.in_flight) == (1, 0)
     assert bench.at_rest
-
-
-async def test_a_turn_that_replaces_another_holds_its_account_alone(open_bench: OpenBench) -> None:
-    (only,) = accounts = pool("a")
-    waiting = streaming(created("resp_1"), trio.Event())
-    bench = open_bench(waiting, waiting, answer("resp_2"), accounts=accounts)
-    socket = await bench.turn(Transport.WEBSOCKET, until="response.created")
-    await socket.say(create(message("instead")))
-    await socket.wait_for("response.created", 2)
-    running = only.in_flight
-
-    await socket.complete_turn(create(message("at last")))
-
-    assert (running, only.in_flight) == (1, 0)
-    assert bench.outcomes == [Outcome.REPLACED, Outcome.REPLACED, Outcome.COMPLETED]
-
-
-async def test_an_account_is_given_back_when_the_service_ends(
-    transport: Transport, autojump_clock: MockClock
-) -> None:
-    (only,) = accounts = pool("a")
-    async with trio.open_nursery() as service_nursery:
-        bench = Bench(service_nursery, streaming(created(), trio.Event()), accounts=accounts)
-        await bench.turn(transport, until="response.created")
-        running = only.in_flight
-        service_nursery.cancel_scope.cancel()
-
-    assert (running, only.in_flight) == (1, 0)
-    assert (bench.turns, bench.lanes, bench.upstream.running) == (0, 0, 0)

@@ -33,7 +33,6 @@ from tests.testkit.accounts import (
     access,
     bearer,
     document,
-    exists,
     failure_of,
     identity,
     load,
@@ -448,14 +447,6 @@ async def test_a_login_that_was_signed_out_is_final_at_once(
         assert (one.login.fingerprint, one.login.plan) == (fingerprint, None)
         write(path, document(access(2)))
         assert await one.token() == bearer(access(2))
-
-
-async def test_a_login_signed_out_during_its_refresh_does_not_come_back(path: Path) -> None:
-    write(path, document(DUE))
-    async with signed_in(path, tokens(access(2)), before=lambda: remove(path)) as one:
-        assert (await one.failure()).final
-
-    assert not exists(path)
 
 
 async def test_a_broken_file_passes(path: Path) -> None:

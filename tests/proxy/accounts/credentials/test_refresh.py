@@ -64,20 +64,6 @@ def test_any_other_trouble_passes(status: int, answer: bytes) -> None:
     assert "secret" not in failure.message
 
 
-async def test_a_flight_outlives_its_caller(autojump_clock: trio.testing.MockClock) -> None:
-    async def work(shelter: trio.CancelScope) -> CredentialFailure:
-        await trio.sleep(5)
-        return CredentialFailure(final=True, message="done")
-
-    async with service(AuthServer([])) as refresher:
-        with trio.move_on_after(1):
-            flight = refresher.start(work)
-            await flight.ended.wait()
-        await flight.ended.wait()
-
-    assert flight.outcome == CredentialFailure(final=True, message="done")
-
-
 async def test_a_bug_in_one_flight_ends_no_other(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
