@@ -145,9 +145,12 @@ def test_the_adoption_says_nothing_of_whether_it_serves(line: str, home: Path) -
     codex = home.with_name("codex")
     codex.mkdir()
     (codex / "config.toml").write_text(line)
-    with answering(home, ANSWERS):
-        assert look(home).serving
-    assert not look(home).serving
+    with commanded(home, ANSWERS):
+        serving, _ = look(home)
+    away, _ = look(home)
+
+    assert serving.serving
+    assert not away.serving
 
 
 def test_a_program_reads_the_same(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from proxy.config.settings import UpstreamSettings
 from proxy.errors import UpstreamCut
@@ -43,6 +44,18 @@ async def test_what_fails_before_its_first_event_is_tried_again_once(
     else:
         assert bench.outcomes == [Outcome.UPSTREAM_FAILED]
         assert (client.refused.status, client.refused.retry_after) == (502, "2")
+
+
+async def test_after_its_first_event_nothing_is_sent_again(
+    transport: Transport, bench: Bench
+) -> None:
+    bench.upstream.will(streaming(created(), UpstreamCut("reset")), answer())
+
+    await bench.turn(transport)
+    await wait_all_tasks_blocked()
+
+    assert len(bench.upstream.sent) == 1
+    assert bench.outcomes == [Outcome.CUT]
 
 
 @pytest.mark.parametrize(
