@@ -86,7 +86,7 @@ async def command(codex: Codex, home: Path, *arguments: str) -> str:
     """What `turnlane ARGUMENTS` prints; it must succeed."""
     with trio.fail_after(COMMAND_SECONDS):
         done = await trio.run_process(
-            [sys.executable, "-m", "proxy", *arguments],
+            [sys.executable, "-m", "turnlane", *arguments],
             stdin=subprocess.DEVNULL,
             capture_stdout=True,
             capture_stderr=True,

@@ -104,7 +104,7 @@ async def start_turnlane(
     output, config = home / "output.txt", home / "turnlane.toml"
     await trio.Path(home).mkdir(exist_ok=True)
     config.write_text(settings)
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), *options]
+    command = [sys.executable, "-m", "turnlane", "serve", "--port", str(port), *options]
     with output.open("ab") as errors:
         run = partial(
             trio.run_process,
